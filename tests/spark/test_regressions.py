@@ -62,7 +62,8 @@ def test_digits_of_a_numeric_key_are_not_lost_where_they_show(line: Line) -> Non
         line.check(name, "FULL")
     line.sql("INSERT INTO t VALUES (2.000, 2), (1.00, 3)")
     line.tick()
-    for name in ("shown", "declared", "compared", "having"):
+    line.check("shown", "FULL")  # equal values of n may have several texts
+    for name in ("declared", "compared", "having"):
         line.check(name)
     assert line.rows("shown") == [("1.00", 2), ("2.000", 1)]
 

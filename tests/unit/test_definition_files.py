@@ -66,6 +66,14 @@ def test_sql_file_without_a_header_is_named_after_the_file() -> None:
     assert (found.name, found.query, found.query_at.line) == ("sales.totals", "SELECT 1 AS a", 1)
 
 
+@pytest.mark.parametrize("end", ["", ";", "; ;", ";;\n", " ;\n\t;\n ; "])
+def test_semicolons_at_the_end_are_not_part_of_the_query(end: str) -> None:
+    definition, problems = read_sql("a.sql", f"-- schedule: 5s\n\nSELECT 1{end}")
+    assert problems == []
+    assert definition is not None
+    assert definition.query == "SELECT 1"
+
+
 def test_header_ends_at_the_query_without_an_empty_line() -> None:
     found = one("-- name: a\nSELECT 1 AS a\n-- name: b\n")
     assert (found.name, found.query_at.line) == ("a", 2)

@@ -23,6 +23,7 @@ INSTALL_ORDER = (
     "reasons/reasons",
     "names/names",
     "names/session",
+    "names/texts",
     "trust/inspect",
     "trust/trust",
     "trust/hold",

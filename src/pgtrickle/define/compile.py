@@ -29,6 +29,7 @@ from pgtrickle.pipeline.parse.reader import Functions
 from pgtrickle.pipeline.plan.nodes import Aggregate, Plan, join_count, scans
 from pgtrickle.pipeline.render.statement_cache import StatementCache
 from pgtrickle.pipeline.templates.canonical import canonical
+from pgtrickle.pipeline.templates.equal_values import check_equal_values
 from pgtrickle.pipeline.templates.explain import explain
 from pgtrickle.pipeline.templates.load_query import rows_query
 from pgtrickle.pipeline.templates.monotone import obstacle
@@ -224,6 +225,14 @@ def check_joins(state: Compilation) -> Compilation:
     return state
 
 
+def check_equal(state: Compilation) -> Compilation:
+    """Refuses expressions that tell equal values apart where PostgreSQL returns any of several ones."""
+    assert state.plan is not None
+    with _refusals(state):
+        check_equal_values(state.plan, state.describe)
+    return state
+
+
 def canonicalise(state: Compilation) -> Compilation:
     """Writes equal values in one way below DISTINCT and set operations, or refuses their type."""
     assert state.plan is not None
@@ -310,6 +319,7 @@ PASSES: tuple[Pass, ...] = (
     check_mode,  # refuses what is declared FULL
     parse_query,  # text -> plan (pipeline/parse, pipeline/plan)
     check_joins,  # refuses more joins than the table's option permits
+    check_equal,  # refuses expressions that tell equal values apart (pipeline/templates/equal_values.py)
     canonicalise,  # plan -> plan with one text for equal values (pipeline/templates/canonical.py)
     choose_template,  # plan -> template (pipeline/templates), which has the delta rules (pipeline/differentiate)
     prove_load,  # PostgreSQL plans the template's statements

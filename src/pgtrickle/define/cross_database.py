@@ -158,6 +158,8 @@ def define(home: Connection, dsn: str, origins: OriginSessions, definition: Pend
     row = home.execute(statement("probe_text")).fetchone()
     assert row is not None
     text, operators = row
+    if text is None:
+        home.execute("SELECT pgtrickle._refuse_unusable('pg_temp.__pgt_probe'::pg_catalog.regclass)")
     home.execute("DROP VIEW pg_temp.__pgt_probe")
     # While the empty tables still exist: operators that the text does not name are those of the author.
     text = explicit(home, text, operators, definition.search_path).query

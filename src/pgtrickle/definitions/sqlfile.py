@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+import string
 from pathlib import PurePath
 
 from pgtrickle.definitions.definition import (
@@ -73,7 +74,7 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionPr
 
 def trimmed(query: str) -> str:
     """The query without surrounding whitespace and without its final semicolons."""
-    return query.strip().rstrip(";").rstrip()
+    return query.strip().rstrip(f";{string.whitespace}")
 
 
 def split_names(text: str) -> tuple[str, ...]:

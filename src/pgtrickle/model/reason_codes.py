@@ -130,6 +130,10 @@ class ReasonCode(StrEnum):
     TABLESAMPLE = "tablesample", "the query uses TABLESAMPLE"
     WHOLE_ROW = "whole_row", "the query uses a whole row as a value"
     SYSTEM_COLUMN = "system_column", "the query uses a system column such as ctid or xmin"
+    EQUAL_GROUPING_KEYS = (
+        "equal_grouping_keys",
+        "the query selects the same expression twice and groups by each of them in GROUPING SETS, CUBE or ROLLUP",
+    )
     SESSION_VALUE = "session_value", "the query uses CURRENT_DATE, CURRENT_USER or the like"
     XML_EXPRESSION = "xml_expression", "the query uses an XML expression"
     FROM_ONLY = "from_only", "the query uses FROM ONLY on a table with children"
@@ -274,6 +278,10 @@ class ReasonCode(StrEnum):
         "loose_type",
         "{expression} is of type {type}, whose equal values may be written differently: which of them is shown is not "
         "maintained from changes",
+    )
+    EQUAL_VALUES_SEEN = (
+        "equal_values_seen",
+        "an expression over {expression} of type {type} tells equal values apart, of which PostgreSQL returns any",
     )
     LOSSY_KEY = (
         "lossy_key",

@@ -4,6 +4,7 @@ and only when it has changed."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,7 +119,7 @@ def resident_bytes(pid: int) -> int | None:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    return pages * 4096
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _time(seconds: float) -> str:

@@ -68,9 +68,11 @@ class SparkSupervisor:
                     log.error("Spark did not start", extra=event(SPARK_LOST, detail=error.one_line()))
                     self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                     failures += 1
+            else:
+                if not self._stop.is_set():
+                    log.warning("Spark exited; restarting it", extra=event(SPARK_LOST))
             if not self._stop.is_set():
                 self.address.set(None)
-                log.warning("Spark exited; restarting it", extra=event(SPARK_LOST))
                 if self._server is not None:
                     self._server.stop()
                     self._server = None

@@ -196,6 +196,8 @@ def _known(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> Key:
     key = _key(cursor, start, stop)
     if not key:
         raise NotDifferentiableError(Reason.of(ReasonCode.EMPTY_GROUPING_KEY))
+    if len(key) == 1 and key[0].isdigit():  # the number of a column (install/names/texts.sql)
+        raise NotDifferentiableError(Reason.of(ReasonCode.EQUAL_GROUPING_KEYS))
     texts.setdefault(key, cursor.text(*strip_parentheses(cursor.tokens, start, stop)))
     return key
 

@@ -49,5 +49,12 @@ def _sets_of(tree: exp.Expr) -> Iterator[Set]:
 
 def _keys(tree: exp.Expr) -> Set:
     if isinstance(tree, exp.Tuple):
-        return tuple(e.unnest() for e in tree.expressions)
-    return (tree.unnest(),)
+        return tuple(_key(e) for e in tree.expressions)
+    return (_key(tree),)
+
+
+def _key(tree: exp.Expr) -> exp.Expr:
+    key = tree.unnest()
+    if isinstance(key, exp.Literal) and not key.is_string:  # the number of a column (install/names/texts.sql)
+        raise SparkUnsupportedError("grouping sets with two equal columns")
+    return key

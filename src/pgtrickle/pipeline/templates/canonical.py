@@ -35,6 +35,9 @@ from pgtrickle.pipeline.plan.nodes import (
     Distinct,
     FromItem,
     Grouped,
+    Input,
+    Item,
+    Join,
     Limit,
     Node,
     OutputColumn,
@@ -43,6 +46,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     SetOperation,
+    Tree,
     UnionAll,
     Values,
     children,
@@ -67,6 +71,21 @@ def canonical(plan: Plan, describe: Describe) -> Plan:
 def determined(block: Block, describe: Describe) -> Block:
     """A block at the top of a canonical plan, made deterministic. Raises where it cannot be."""
     return _Writer(describe, count()).determined(block)
+
+
+def loose_columns(
+    node: Distinct | SetOperation, describe: Describe, outer: tuple[Tree, ...] = ()
+) -> dict[int, SqlType] | None:
+    """The columns with several texts for equal values, by position; None if PostgreSQL cannot describe the node.
+    `outer`: FROM of the outer queries."""
+    return _Writer(describe, count(), outer).several_texts(node)
+
+
+def loose_expressions(
+    source: Input, expressions: Sequence[str], describe: Describe, outer: tuple[Tree, ...] = ()
+) -> dict[str, SqlType] | None:
+    """Those of expressions over an input that have several texts for equal values; None as for loose_columns()."""
+    return _Writer(describe, count(), outer).loose(source, expressions)
 
 
 def core_of(plan: Node) -> Block | None:
@@ -116,10 +135,11 @@ def _walk(value: Any) -> Iterator[Any]:
 
 
 class _Writer:
-    def __init__(self, describe: Describe, numbers: Iterator[int]) -> None:
+    def __init__(self, describe: Describe, numbers: Iterator[int], outer: tuple[Tree, ...] = ()) -> None:
         self.describe = describe
         self.numbers = numbers
-        self._types: dict[int, tuple[Node, dict[str, int]]] = {}
+        self.outer = outer  # FROM of the outer queries, which a correlated subquery may use
+        self._described: dict[int, tuple[Node, Sequence[SqlType] | None]] = {}
 
     # -- where a rule applies
     # ----------------------------------------------------------------------------------------------------------
@@ -161,6 +181,8 @@ class _Writer:
     def fields(self, value: Any, *, is_whole: bool = False) -> Any:
         """A node with what is below it deterministic. `is_whole`: its own parts are not evaluated in an old state."""
         changed = {}
+        outside = self.outer
+        self.outer = (*outside, *_trees(value))
         for each in fields(value):
             before = getattr(value, each.name)
             if isinstance(before, Limit):
@@ -178,6 +200,7 @@ class _Writer:
                 after = self.below(before)
             if after is not before:
                 changed[each.name] = after
+        self.outer = outside
         return replace(value, **changed) if changed else value
 
     def _without_own_rule(self, block: Block) -> Block:
@@ -196,18 +219,45 @@ class _Writer:
     # ----------------------------------------------------------------------------------------------------------
 
     def _loose_columns(self, node: Distinct | SetOperation) -> dict[int, SqlType]:
-        """The columns with several texts for equal values, by position."""
-        try:
-            types = self.describe(current_rows(node))
-        except DefinitionError:
-            return {}  # it is correlated with an outer query, and cannot be described by itself
-        _refuse_own_operators(zip(map(quote_ident, column_names(node)), types, strict=False))
+        types = self.described(node)
+        _refuse_own_operators(zip(map(quote_ident, column_names(node)), types or (), strict=False))
+        return self.several_texts(node) or {}
+
+    def several_texts(self, node: Distinct | SetOperation) -> dict[int, SqlType] | None:
+        types = self.described(node)
+        if types is None:
+            return None
         branches = [b for side in children(node) for b in _branches(side)]
         return {
             position: type_
             for position, type_ in enumerate(types)
             if has_several_texts(type_) and not _has_one_scale(type_, branches, position, self.types)
         }
+
+    def described(self, node: Node) -> Sequence[SqlType] | None:
+        """The types of a plan's columns; None if it cannot be described by itself."""
+        known = self._described.get(id(node))
+        if known is None:
+            types = None
+            for form in self._describable(node):
+                try:
+                    types = self.describe(current_rows(form))
+                except NotDifferentiableError:
+                    raise
+                except DefinitionError:
+                    continue
+                break
+            known = self._described[id(node)] = node, types
+        return known[1]
+
+    def _describable(self, node: Node) -> Iterator[Node]:
+        """Forms of a plan with the same types: a correlated one needs the outer queries, at least in its conditions."""
+        yield node
+        yield _without_conditions(node)
+        if self.outer:
+            columns = tuple(OutputColumn(f"c{i}", (f"__pgt_w.c{i}",)) for i in range(len(column_names(node))))
+            item = FromItem(next(self.numbers), with_positional_names(node), "__pgt_w", is_lateral=True)
+            yield _without_conditions(Block(columns, (*self.outer, item), None))
 
     def _distinct(self, node: Distinct) -> Node:
         if not self._loose_columns(node):
@@ -305,33 +355,50 @@ class _Writer:
 
     def types(self, node: Node) -> dict[str, int]:
         """The types of a plan's output columns; none if it cannot be described by itself."""
-        known = self._types.get(id(node))
-        if known is None:
-            try:
-                described = self.describe(current_rows(node))
-                known = node, dict(zip(column_names(node), (t.base for t in described), strict=True))
-            except DefinitionError:
-                known = node, {}
-            self._types[id(node)] = known
-        return known[1]
+        described = self.described(node) or ()
+        return dict(zip(column_names(node), (t.base for t in described), strict=False))
 
     def _loose(self, block: Block, expressions: Sequence[str]) -> dict[str, SqlType]:
-        """Those of expressions over FROM that have several texts for equal values."""
+        return self.loose(Input(block.trees, block.where), expressions) or {}
+
+    def loose(self, source: Input, expressions: Sequence[str]) -> dict[str, SqlType] | None:
+        """Those of expressions over FROM that have several texts for equal values; None if they cannot be described."""
         if not expressions:
             return {}
-        columns = tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(expressions))
-        try:
-            types = self.describe(current_rows(Block(columns, block.trees, block.where)))
-        except NotDifferentiableError:
-            raise
-        except DefinitionError:
-            return {}  # it is correlated with an outer query, and cannot be described by itself
+        types = self.described(source.rows(tuple(Item(f"k{i}", k) for i, k in enumerate(expressions))))
+        if types is None:
+            return None
         return {
             key: type_
             for key, type_ in zip(expressions, types, strict=True)
             if has_several_texts(type_)
-            and not (type_.base == NUMERIC and _is_one(scales_of(key, block.trees, self.types)))
+            and not (type_.base == NUMERIC and _is_one(scales_of(key, source.source, self.types)))
         }
+
+
+def _trees(value: Any) -> tuple[Tree, ...]:
+    match value:
+        case Block():
+            return value.trees
+        case Input() if isinstance(value.source, tuple):
+            return value.source
+        case _:
+            return ()
+
+
+def _without_conditions(value: Any) -> Any:
+    """A plan without WHERE and ON, which do not decide the types of its columns."""
+    if isinstance(value, tuple):
+        return tuple(map(_without_conditions, value))
+    if not is_dataclass(value) or isinstance(value, type | Scan):
+        return value
+    changed = {each.name: _without_conditions(getattr(value, each.name)) for each in fields(value)}
+    match value:
+        case Block() | Select():
+            changed["where"] = None
+        case Join() if value.on is not None:
+            changed["on"] = ("true",)
+    return replace(value, **changed)
 
 
 def _is_extreme(call: AggregateCall) -> bool:

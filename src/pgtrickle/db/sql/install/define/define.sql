@@ -156,7 +156,7 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1
 SET quote_all_identifiers = off AS $$
 BEGIN
-    defining_query := rtrim(btrim(pg_get_viewdef(probe), E' \n'), ';');
+    defining_query := pgtrickle._query_text(probe);
     SELECT jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'typid', a.atttypid::int8,
                                         'typmod', a.atttypmod, 'collation', a.attcollation::int8) ORDER BY a.attnum)
     INTO output_columns

@@ -295,6 +295,11 @@ BEGIN
             MESSAGE = format('the query returns a column named %s', bad),
             HINT = 'Names that begin with __pgt_ are reserved; with DISTINCT or UNION over another stream table list its columns instead of *.';
     END IF;
+    IF pgtrickle._query_text(probe) IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'the query groups by two equal columns of GROUPING SETS, CUBE or ROLLUP, which its stored text could not tell apart',
+            HINT = 'Write one of the two expressions differently, or move this SELECT with its GROUP BY to a view.';
+    END IF;
     IF NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attnum > 0) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
             MESSAGE = 'the query must return at least one column', HINT = 'List columns after SELECT.';
@@ -434,6 +439,9 @@ BEGIN
                 RETURN pgtrickle._reason(construct.code);
             END IF;
         END LOOP;
+        IF tree ~ '\{GROUPINGSET :kind [1-4]' AND EXISTS (SELECT FROM pgtrickle._equal_columns(tree)) THEN
+            RETURN pgtrickle._reason('equal_grouping_keys');
+        END IF;
         -- FROM ONLY, where there is something to leave out
         SELECT pgtrickle._reason('from_only') INTO found
         FROM regexp_split_to_table(tree, '\{(?:RTE|RANGETBLENTRY) ') AS rte,

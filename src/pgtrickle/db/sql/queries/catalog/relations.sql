@@ -8,7 +8,7 @@ SELECT
     n.nspname::text,
     c.relname::text,
     c.relkind::text,
-    CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
+    CASE WHEN c.relkind = 'v' THEN pgtrickle._query_text(c.oid) END,
     EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid),
     (
         SELECT coalesce(json_agg(json_build_object(

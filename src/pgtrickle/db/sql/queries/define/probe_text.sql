@@ -1,4 +1,4 @@
 -- The probe's query, names qualified but for temporary tables (run with the path pg_catalog, pg_temp). Returns: text, oids of its operators.
 SELECT
-    rtrim(btrim(pg_get_viewdef('pg_temp.__pgt_probe'::regclass), E' \n'), ';'),
+    pgtrickle._query_text('pg_temp.__pgt_probe'::regclass),
     pgtrickle._operators('pg_temp.__pgt_probe'::regclass)::int8[]
