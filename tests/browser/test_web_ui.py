@@ -25,8 +25,8 @@ PAGES = {  # the address, the heading, something that the page shows when it wor
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_complete_and_readable_everywhere(browser: Browser, name: str) -> None:
-    path, heading, content = PAGES[name]
+def test_a_page_is_complete_and_readable_everywhere(trusted: Browser, name: str) -> None:
+    browser, (path, heading, content) = trusted, PAGES[name]
     browser.open(path)
     assert browser.text("h1") == heading
     browser.wait(lambda: browser.count(content) > 0)
@@ -179,9 +179,9 @@ def test_the_graph_finds_tables_and_shows_what_they_are_made_of(browser: Browser
     check_stayed(browser)
 
 
-def test_the_plan_shows_the_rows_of_the_last_refresh(browser: Browser, fleet: Fleet) -> None:
+def test_the_plan_shows_the_rows_of_the_last_refresh(trusted: Browser, fleet: Fleet) -> None:
     """Three new accounts in two segments: three changes, three rows that are read, two groups, which are replaced."""
-    path = table_path("crm", "accounts_by_segment")
+    browser, path = trusted, table_path("crm", "accounts_by_segment")
     stay(browser, path)
     browser.wait(lambda: fleet.refreshes(fleet.crm, "accounts_by_segment") > 0)
     before = fleet.refreshes(fleet.crm, "accounts_by_segment")

@@ -50,8 +50,8 @@ class Table:
     last_engine: str | None
     last_ms: float | None
     refreshes_minute: int
-    changes_minute: int
-    written_minute: int
+    changes_minute: int | None  # None, as other numbers of rows: hidden from the viewer
+    written_minute: int | None
 
     @property
     def is_mirror(self) -> bool:
