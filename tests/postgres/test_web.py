@@ -64,7 +64,9 @@ def ui(shop: Database, tmp_path: Path) -> Iterator[Site]:
 def fail(database: Database, name: str = "totals") -> None:
     database.sql(
         "UPDATE pgtrickle.pgt_stream_tables SET status = 'ERROR', last_error_code = 'PGT202', consecutive_errors = 1, "
-        "last_error_message = 'PGT202: secret row <script>' WHERE pgt_name = %s",
+        "last_error_message = 'PGT202: secret row <script>', last_error_detail = "
+        '\'{"of": "PGT202: secret row <script>", "text": "row of public.sales (id = secret key)"}\' '
+        "WHERE pgt_name = %s",
         name,
     )
 
@@ -145,6 +147,16 @@ def test_the_state_of_a_table_and_its_definition(ui: Site, shop: Database) -> No
     assert ui.read("/graph")["links"][0]["rate"] == 0
 
 
+def test_the_schedule_bounds_the_lag_before_a_refresh(ui: Site, shop: Database) -> None:
+    observer = ui.observer.observer(shop.name)
+    assert observer is not None
+    for schedule, expected in (("30s", 30.0), ("calculated", 0.0), ("*/5 * * * *", None)):
+        shop.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = %s WHERE pgt_name = 'totals'", schedule)
+        detail = observer.detail("public", "totals")
+        assert detail is not None
+        assert detail.allowed_lag == expected
+
+
 def test_error_texts_are_for_viewers_with_the_token(ui: Site, shop: Database) -> None:
     fail(shop)
     shop.sql(
@@ -163,6 +175,11 @@ def test_error_texts_are_for_viewers_with_the_token(ui: Site, shop: Database) ->
     assert "PGT202: secret row &lt;script&gt;" in found
     assert "<script>" not in found
     assert "secret row" in ui.ask("/alerts", headers=HTML | BEARER).text
+    # The key of the bad row, too: the service role may read all rows of all sources.
+    for page in (where, "/alerts"):
+        assert "(row of public.sales (id = secret key))" in ui.ask(page, headers=HTML | BEARER).text
+    assert ui.read(where, **BEARER)["table"]["error"].endswith("(row of public.sales (id = secret key))")
+    assert "A source&#39;s columns no longer fit the query." in ui.ask(where, headers=HTML | BEARER).text
 
 
 NUMBER = 73_918_462

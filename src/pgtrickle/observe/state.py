@@ -351,6 +351,7 @@ class TableDetail:
     engine: str | None
     tier_pinned: bool
     full_when: tuple[str, ...]
+    allowed_lag: float | None  # seconds that a change may be pending before a refresh begins; None: not known
     refreshes: tuple[Mapping[str, Any], ...] = field(default=())
     costs: tuple[Mapping[str, Any], ...] = field(default=())
     buffers: tuple[Mapping[str, Any], ...] = field(default=())
