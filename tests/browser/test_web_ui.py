@@ -3,6 +3,7 @@ follows the fleet without being loaded again. One file: all tests share one flee
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.browser.browser import NARROW, Browser
+from tests.browser.browser import NARROW, WIDE, Browser
 from tests.browser.conftest import TOKEN, Fleet, create, table_path
 from tests.fleet.conftest import wait_for
 
@@ -211,6 +212,36 @@ def test_hostile_names_are_text(browser: Browser, fleet: Fleet) -> None:
         check_looks(browser)
     assert browser.text("h1") == f"public.{name}"
     fleet.crm.sql("SELECT pgtrickle.drop_stream_table(%s)", f"public.{quoted}")
+
+
+def test_long_texts_do_not_break_pages(trusted: Browser, fleet: Fleet) -> None:
+    """Names of 63 bytes without a place to break them, a query of 10 kB, and an error as long."""
+    schema, name, column = ("wide_" + letter * 58 for letter in "sno")
+    word = "<b>" + "x" * 10_000
+    fleet.crm.sql(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.{column} ({column} int PRIMARY KEY)")
+    fleet.crm.sql(
+        "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated')",
+        f"{schema}.{name}",
+        f"SELECT {column}, length('{word}') / ({column} - 7) AS {name} FROM {schema}.{column}",
+    )
+    fleet.crm.sql(f"INSERT INTO {schema}.{column} VALUES (7)")
+    page = f"/tables/crm/{schema}/{name}"
+    trusted.open(page)
+    trusted.wait(lambda: trusted.text("#state") == "stopped")
+    trusted.wait(lambda: word in trusted.text("#error"))  # the expression that failed
+    try:
+        for path in (page, f"{page}/schedule", "/", "/tables", "/graph", "/sources", "/alerts", "/workers"):
+            trusted.open(path)
+            assert trusted.count("main b") == 0
+            for size in (WIDE, NARROW):
+                trusted.resize(*size)
+                assert trusted.overflow() == [0, []], (path, size)
+            shown = fetch(trusted.base + path, "application/json", TOKEN)
+            assert schema in shown, path
+        assert word in json.loads(fetch(trusted.base + page, "application/json", TOKEN))["query"]
+    finally:
+        fleet.crm.sql("SELECT pgtrickle.drop_stream_table(%s)", f"{schema}.{name}")
+        fleet.crm.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
 def stay(browser: Browser, path: str) -> None:
