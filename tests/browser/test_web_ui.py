@@ -3,12 +3,17 @@ follows the fleet without being loaded again. One file: all tests share one flee
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from urllib.error import HTTPError
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.browser.browser import NARROW, Browser
-from tests.browser.conftest import Fleet, create, table_path
+from tests.browser.browser import NARROW, WIDE, Browser
+from tests.browser.conftest import TOKEN, Fleet, create, table_path
+from tests.fleet.conftest import wait_for
 
 TAB, ENTER, RIGHT = "\ue004", "\ue007", "\ue014"
 TABLE = table_path("shop", "sales_by_country")
@@ -25,8 +30,8 @@ PAGES = {  # the address, the heading, something that the page shows when it wor
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_complete_and_readable_everywhere(browser: Browser, name: str) -> None:
-    path, heading, content = PAGES[name]
+def test_a_page_is_complete_and_readable_everywhere(trusted: Browser, name: str) -> None:
+    browser, (path, heading, content) = trusted, PAGES[name]
     browser.open(path)
     assert browser.text("h1") == heading
     browser.wait(lambda: browser.count(content) > 0)
@@ -179,9 +184,9 @@ def test_the_graph_finds_tables_and_shows_what_they_are_made_of(browser: Browser
     check_stayed(browser)
 
 
-def test_the_plan_shows_the_rows_of_the_last_refresh(browser: Browser, fleet: Fleet) -> None:
+def test_the_plan_shows_the_rows_of_the_last_refresh(trusted: Browser, fleet: Fleet) -> None:
     """Three new accounts in two segments: three changes, three rows that are read, two groups, which are replaced."""
-    path = table_path("crm", "accounts_by_segment")
+    browser, path = trusted, table_path("crm", "accounts_by_segment")
     stay(browser, path)
     browser.wait(lambda: fleet.refreshes(fleet.crm, "accounts_by_segment") > 0)
     before = fleet.refreshes(fleet.crm, "accounts_by_segment")
@@ -207,6 +212,36 @@ def test_hostile_names_are_text(browser: Browser, fleet: Fleet) -> None:
         check_looks(browser)
     assert browser.text("h1") == f"public.{name}"
     fleet.crm.sql("SELECT pgtrickle.drop_stream_table(%s)", f"public.{quoted}")
+
+
+def test_long_texts_do_not_break_pages(trusted: Browser, fleet: Fleet) -> None:
+    """Names of 63 bytes without a place to break them, a query of 10 kB, and an error as long."""
+    schema, name, column = ("wide_" + letter * 58 for letter in "sno")
+    word = "<b>" + "x" * 10_000
+    fleet.crm.sql(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.{column} ({column} int PRIMARY KEY)")
+    fleet.crm.sql(
+        "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated')",
+        f"{schema}.{name}",
+        f"SELECT {column}, length('{word}') / ({column} - 7) AS {name} FROM {schema}.{column}",
+    )
+    fleet.crm.sql(f"INSERT INTO {schema}.{column} VALUES (7)")
+    page = f"/tables/crm/{schema}/{name}"
+    trusted.open(page)
+    trusted.wait(lambda: trusted.text("#state") == "stopped")
+    trusted.wait(lambda: word in trusted.text("#error"))  # the expression that failed
+    try:
+        for path in (page, f"{page}/schedule", "/", "/tables", "/graph", "/sources", "/alerts", "/workers"):
+            trusted.open(path)
+            assert trusted.count("main b") == 0
+            for size in (WIDE, NARROW):
+                trusted.resize(*size)
+                assert trusted.overflow() == [0, []], (path, size)
+            shown = fetch(trusted.base + path, "application/json", TOKEN)
+            assert schema in shown, path
+        assert word in json.loads(fetch(trusted.base + page, "application/json", TOKEN))["query"]
+    finally:
+        fleet.crm.sql("SELECT pgtrickle.drop_stream_table(%s)", f"{schema}.{name}")
+        fleet.crm.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
 def stay(browser: Browser, path: str) -> None:
@@ -291,30 +326,129 @@ def test_sorting_and_the_focus_survive_live_updates(browser: Browser, fleet: Fle
 
 
 def test_changes_are_made_by_keyboard_after_a_confirmation(trusted: Browser, fleet: Fleet) -> None:
-    def status() -> str:
-        rows = fleet.crm.sql("SELECT status FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'accounts_by_segment'")
-        return str(rows[0][0])
+    name = "accounts_by_segment"
 
-    trusted.open(table_path("crm", "accounts_by_segment"))
-    for action, wanted in (("suspend", "SUSPENDED"), ("resume", "ACTIVE")):
+    def state() -> tuple[str, str]:
+        """Status and schedule."""
+        return fleet.crm.sql("SELECT status, schedule FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", name)[0]
+
+    def requested() -> list[tuple[str, str]]:
+        """Mode and status of refreshes that somebody asked for."""
+        return fleet.crm.sql(
+            "SELECT h.action, h.status FROM pgtrickle.pgt_refresh_history AS h "
+            "JOIN pgtrickle.pgt_stream_tables USING (pgt_id) WHERE pgt_name = %s AND initiated_by = 'MANUAL' "
+            "ORDER BY refresh_id",
+            name,
+        )
+
+    def confirm(action: str) -> None:
         trusted.js("document.querySelector(arguments[0]).focus()", f".tools a[href$='/{action}']")
         trusted.press(ENTER)
         trusted.wait(lambda: trusted.count("form.confirm") == 1)
         assert trusted.focused("form.confirm button")
-        before = status()
-        assert before != wanted
         trusted.press(ENTER)
-        trusted.wait(lambda action=action: action in trusted.text(".flash"))  # type: ignore[misc]
-        trusted.wait(lambda wanted=wanted: status() == wanted)  # type: ignore[misc]
-    trusted.js("document.querySelector(\".tools a[href$='/schedule']\").focus()")
-    trusted.press(ENTER)
-    trusted.wait(lambda: trusted.focused("form.confirm input[name=schedule]"))
-    trusted.js("document.activeElement.select()")
-    trusted.press("now and then", ENTER)
+        trusted.wait(lambda: action in trusted.text(".flash"))
+
+    def change_schedule(schedule: str) -> None:
+        trusted.open(table_path("crm", name))
+        trusted.js("document.querySelector(\".tools a[href$='/schedule']\").focus()")
+        trusted.press(ENTER)
+        trusted.wait(lambda: trusted.focused("form.confirm input[name=schedule]"))
+        trusted.js("document.activeElement.select()")
+        trusted.press(schedule, ENTER)
+
+    trusted.open(table_path("crm", name))
+    assert state() == ("ACTIVE", "calculated")
+    confirm("suspend")
+    trusted.wait(lambda: state()[0] == "SUSPENDED")
+    confirm("resume")
+    trusted.wait(lambda: state()[0] == "ACTIVE")
+    change_schedule("now and then")
     trusted.wait(lambda: trusted.text("h1") == "Not possible")
     trusted.problems()  # the status 409
-    trusted.open(table_path("crm", "accounts_by_segment") + "/schedule")
-    trusted.wait(lambda: trusted.focused("form.confirm input[name=schedule]"))
-    trusted.js("document.activeElement.select()")
-    trusted.press("calculated", ENTER)
-    trusted.wait(lambda: "schedule" in trusted.text(".flash"))
+    assert state() == ("ACTIVE", "calculated")
+    try:
+        change_schedule("45m")
+        trusted.wait(lambda: "schedule" in trusted.text(".flash"))
+        assert state() == ("ACTIVE", "45m")
+        assert "45m" in trusted.text("#tiles")
+        # By its schedule it would be refreshed much later.
+        before = len(requested())  # resuming is such a request
+        fleet.crm.sql("INSERT INTO accounts VALUES (801, 's1', 1)")
+        confirm("refresh")
+        trusted.wait(lambda: requested()[before:] == [("DIFFERENTIAL", "COMPLETED")])
+        trusted.go_live()
+        trusted.wait(lambda: trusted.text("#history tbody tr .tag") == "requested")
+        assert "differential" in trusted.text("#history tbody tr")
+        change_schedule("calculated")
+        trusted.wait(lambda: "schedule" in trusted.text(".flash"))
+        assert state() == ("ACTIVE", "calculated")
+    finally:
+        fleet.crm.sql("SELECT pgtrickle.alter_stream_table(%s, schedule => 'calculated')", name)
+        fleet.crm.sql("DELETE FROM accounts WHERE id = 801")
+
+
+KEPT, BAD = "kept-4d1f09c7", "bad-8e2b57aa"
+
+
+@pytest.fixture
+def secret_rows(fleet: Fleet) -> Iterator[None]:
+    """Two stream tables over a table with secret values; one of them has failed on a row."""
+    fleet.crm.sql(
+        "CREATE TABLE notes (id text PRIMARY KEY, amount text);"
+        f"INSERT INTO notes VALUES ('{KEPT}', '17'), ('{KEPT}-2', '18')"
+    )
+    create(fleet.crm, "note_ids", "SELECT id, amount::int AS amount FROM notes")
+    create(fleet.crm, "note_copies", "SELECT id || 'x' AS id, amount FROM note_ids")
+    wait_for(lambda: fleet.crm.sql("SELECT count(*) FROM note_copies") == [(2,)])
+    fleet.crm.sql(f"INSERT INTO notes VALUES ('{BAD}-key', '{BAD}-value')")
+    wait_for(
+        lambda: fleet.crm.sql(
+            "SELECT j.job_id FROM pgtrickle.pgt_scheduler_jobs AS j JOIN pgtrickle.pgt_stream_tables AS st "
+            "ON st.pgt_id = ANY (j.members) WHERE pgt_name = 'note_ids' AND detail IS NOT NULL AND st.status = 'ERROR'"
+        )
+    )
+    yield
+    fleet.crm.sql("SELECT pgtrickle.drop_stream_table('note_copies'); SELECT pgtrickle.drop_stream_table('note_ids')")
+    fleet.crm.sql("DROP TABLE notes")
+
+
+@pytest.mark.usefixtures("secret_rows")
+def test_no_page_shows_values_of_rows(trusted: Browser) -> None:
+    """Not even those of the row that a refresh has failed on, except in the error that is shown with the token."""
+    page = table_path("crm", "note_ids")
+    addresses = [address for address, _, _ in PAGES.values()]
+    addresses += ["/settings?database=crm", "/tables?q=note", f"/events?for={page}&digest=x", "/metrics", "/nothing"]
+    addresses += [
+        f"{table_path('crm', name)}{action}"
+        for name in ("note_ids", "note_copies")
+        for action in ("", "/refresh", "/suspend", "/schedule")
+    ]
+    shows_error = {*(a for a in addresses if "note_ids" in a), "/", "/alerts", "/tables", "/tables?q=note"}
+    for address in addresses:
+        for accept in ("text/html", "application/json"):
+            assert not {KEPT, BAD} & secrets_in(fetch(trusted.base + address, accept, "")), address
+            seen = secrets_in(fetch(trusted.base + address, accept, TOKEN))
+            assert not seen - ({BAD} if address in shows_error else set()), address
+    # What the browser shows, after live updates too.
+    for address in (page, "/alerts", "/", "/workers", "/tables"):
+        trusted.open(address)
+        trusted.go_live()
+        trusted.js("document.querySelectorAll('#error, .message').forEach(e => e.remove())")
+        assert secrets_in(trusted.js("return document.documentElement.outerHTML")) == set(), address
+
+
+def secrets_in(text: str) -> set[str]:
+    return {secret for secret in (KEPT, BAD) if secret in text}
+
+
+def fetch(url: str, accept: str, token: str) -> str:
+    """A page; of live updates the first one."""
+    headers = {"accept": accept, **({"authorization": f"Bearer {token}"} if token else {})}
+    try:
+        with urlopen(Request(url, headers=headers), timeout=60) as response:
+            if response.headers["content-type"].startswith("text/event-stream"):
+                return "".join(response.readline().decode() for _ in range(5))
+            return str(response.read().decode())
+    except HTTPError as error:
+        return error.read().decode()

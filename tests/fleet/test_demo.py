@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,13 +11,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+
+from pgtrickle.demo.run import example
 
 ROOT = Path(__file__).parents[2]
 # What make, the shell and Python themselves are, and chmod, by which Hadoop sets permissions of the files that Spark
 # writes; anything else that the demo needs has to come from its wheels.
 TOOLS = ("sh", "make", "env", "touch", "awk", "chmod")
+
+STREAM_TABLES = set(re.findall(r"create_stream_table\(\s*'(\w+)'", example("stream_tables.sql")))
 
 
 @pytest.fixture
@@ -45,26 +51,54 @@ def descendants(marker: str) -> list[str]:
     return found
 
 
+def graph_of_the_shop(address: str, demo: subprocess.Popen[str]) -> tuple[set[str], set[str]]:
+    """The stream tables in the graph at the address that the demo prints: of the JSON, and of the page."""
+    while True:
+        try:
+            with urlopen(f"{address}graph?format=json", timeout=60) as response:
+                nodes = [item["node"] for item in json.load(response)["nodes"]]
+            with urlopen(f"{address}graph", timeout=60) as response:
+                page = response.read().decode()
+        except OSError:
+            nodes, page = [], ""  # the web server starts while the address is printed
+        in_json = {node["name"] for node in nodes if node["is_stream_table"]}
+        in_page = set(re.findall(r'aria-label="public\.(\w+) in shop: ', page))
+        if in_json & in_page >= STREAM_TABLES or demo.poll() is not None:
+            return in_json, in_page
+        time.sleep(0.2)
+
+
 @pytest.mark.slow
 def test_demo_runs_without_java_and_postgresql_and_verifies_itself(bare: dict[str, str]) -> None:
-    done = subprocess.run(
+    demo = subprocess.Popen(
         [sys.executable, "-m", "pgtrickle.cli", "demo"],
-        env={**bare, "DEMO_SECONDS": "15"},
-        capture_output=True,
+        env={**bare, "DEMO_SECONDS": "15", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=800,
-        check=False,
         cwd=bare["HOME"],
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 of 7 stream tables equal the result of their query in PostgreSQL" in done.stdout
-    assert "differential refreshes" in done.stdout
-    assert "full refreshes on spark" in done.stdout  # the heavy one, from replicas
-    assert re.search(r"^  open_orders +\d+ rows  [A-Z]+ +postgres ", done.stdout, re.MULTILINE), done.stdout
-    assert re.search(r"^  ok +public.bought_together \(FULL; ", done.stdout, re.MULTILINE), done.stdout
+    assert demo.stdout is not None
+    assert demo.stderr is not None
+    seen, graph = "", None
+    with demo.stdout as output, demo.stderr as errors:
+        for line in output:
+            seen += line
+            if found := re.match(r"Watch it in a browser:  (http://\S+/)", line):
+                graph = graph_of_the_shop(found[1], demo)
+        stderr = errors.read()
+    assert demo.wait(800) == 0, seen + stderr
+    assert graph is not None, seen
+    assert graph[0] >= STREAM_TABLES, seen
+    assert graph[1] >= STREAM_TABLES, seen
+    assert "7 of 7 stream tables equal the result of their query in PostgreSQL" in seen
+    assert "differential refreshes" in seen
+    assert "full refreshes on spark" in seen  # the heavy one, from replicas
+    assert re.search(r"^  open_orders +\d+ rows  [A-Z]+ +postgres ", seen, re.MULTILINE), seen
+    assert re.search(r"^  ok +public.bought_together \(FULL; ", seen, re.MULTILINE), seen
     assert not list(Path(bare["HOME"]).glob("**/*.parquet"))  # replicas lie in the demo's own directory
-    assert "log of pgtrickle run" not in done.stdout, done.stdout
-    assert done.stderr == ""
+    assert "log of pgtrickle run" not in seen, seen
+    assert stderr == ""
 
 
 @pytest.mark.slow

@@ -13,8 +13,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from pgtrickle.cli.app import COMMANDS
 from pgtrickle.cli.exit_status import MEANINGS
 from tests.conftest import Database
+from tests.packages import require_program
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
 
@@ -187,30 +191,72 @@ def test_tables_of_the_demo_fit_80_columns(installed: Database) -> None:
         assert [line for line in said.splitlines() if len(line) > 80] == []
 
 
-def complete(db: Database, *words: str) -> list[str]:
-    """What bash offers for the last word, by the script that the command prints."""
-    line = " ".join(words)
-    code = (
-        f'eval "$(pgtrickle completion bash)"; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; '
+ALL_COMMANDS = {*COMMANDS, "replica", "server"}
+# What each shell offers for the last word, by the script that the command prints. In zsh, without its line editor,
+# `_arguments` evaluates the list of candidates as the original does.
+SHELLS = {
+    "bash": (
+        'eval "$(pgtrickle completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
         "_pgtrickle_completion pgtrickle; printf '%s\\n' \"${COMPREPLY[@]}\""
-    )
+    ),
+    "zsh": (
+        "compdef() {}; _files() {}; "
+        '_arguments() { local list=${1#*: :}; eval "found=( ${list[3,-3]} )"; print -rl -- ${found%%:*} }; '
+        'eval "$(pgtrickle completion zsh)"; words=("$@"); CURRENT=$#; _pgtrickle_completion'
+    ),
+    "fish": "pgtrickle completion fish | source; complete --do-complete (string join ' ' -- $argv)",
+}
+
+
+def complete(db: Database, directory: Path, shell: str, *words: str) -> list[str]:
+    """The candidates, without their descriptions. The shell runs in an empty directory."""
+    quiet = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
+    arguments = list(words) if shell == "fish" else [shell, *words]
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")}
     done = subprocess.run(
-        ["bash", "--norc", "-c", code],
+        [require_program(shell, shell), *quiet, "-c", SHELLS[shell], *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
+        cwd=directory,
         env={**environ, "PGTRICKLE_SERVER": db.dsn, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
-    return done.stdout.split()
+    return [line.partition("\t")[0] for line in done.stdout.splitlines()]
 
 
-def test_bash_completes_commands_options_and_names(installed: Database) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_complete_commands_options_and_names(installed: Database, shell: str, tmp_path: Path) -> None:
     installed.sql("CREATE TABLE t (a int); SELECT pgtrickle.create_stream_table('sales', 'SELECT a FROM t')")
-    assert {"pause", "plan"} <= set(complete(installed, "pgtrickle", "p"))
-    assert "--cascade" in complete(installed, "pgtrickle", "drop", "--c")
-    assert complete(installed, "pgtrickle", "show", "sa") == ["sales"]
+    # A name is data: nothing in it is executed where somebody presses the key.
+    for number, hostile in enumerate(("$({})", "\\$({})", "`{}`", "\\\\`{}`", "';{};'", '"$({})')):
+        name = f"sa{hostile.format(f'touch {number}')}"
+        quoted = name.replace('"', '""')
+        installed.sql("SELECT pgtrickle.create_stream_table(%s, 'SELECT a FROM t')", f'"{quoted}"')
+    assert set(complete(installed, tmp_path, shell, "pgtrickle", "")) == ALL_COMMANDS
+    assert {"pause", "plan"} <= set(complete(installed, tmp_path, shell, "pgtrickle", "p"))
+    assert "--cascade" in complete(installed, tmp_path, shell, "pgtrickle", "drop", "--c")
+    assert complete(installed, tmp_path, shell, "pgtrickle", "show", "sa") == ["sales"]
+    offered = complete(installed, tmp_path, shell, "pgtrickle", "show", "pub")
+    assert list(tmp_path.iterdir()) == []
+    assert offered == ["public.sales"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_completion_ask_the_command(installed: Database, shell: str) -> None:
+    """Where the shell is not installed: the script and the text that it evaluates have every command."""
+    assert f"_PGTRICKLE_COMPLETE=complete_{shell}" in pgtrickle(installed, "completion", shell).stdout
+    asked = {"_PGTRICKLE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "pgtrickle "}
+    done = subprocess.run(
+        [Path(sys.executable).parent / "pgtrickle"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, **asked, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    )
+    offered = set(re.findall(r'^(?:_arguments .*\(\()?"?(\w+)["\t]', done.stdout, re.MULTILINE))
+    assert offered == ALL_COMMANDS
 
 
 def test_each_exit_status_is_documented_and_happens(installed: Database) -> None:

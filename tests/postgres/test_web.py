@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
+from pgtrickle.capture.install import ensure_capture
+from pgtrickle.db.connect import connect
 from pgtrickle.errors import ConfigError
 from pgtrickle.ipc.fleet_memory import PoolStatus, ProcessState, SchedulerState, WorkerShare
 from pgtrickle.web.listen import listen
-from tests.conftest import Database
+from tests.conftest import Database, run
 from tests.web import HTML, JSON, TOKEN, Site, site
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&/..%2F?#"
@@ -61,7 +64,9 @@ def ui(shop: Database, tmp_path: Path) -> Iterator[Site]:
 def fail(database: Database, name: str = "totals") -> None:
     database.sql(
         "UPDATE pgtrickle.pgt_stream_tables SET status = 'ERROR', last_error_code = 'PGT202', consecutive_errors = 1, "
-        "last_error_message = 'PGT202: secret row <script>' WHERE pgt_name = %s",
+        "last_error_message = 'PGT202: secret row <script>', last_error_detail = "
+        '\'{"of": "PGT202: secret row <script>", "text": "row of public.sales (id = secret key)"}\' '
+        "WHERE pgt_name = %s",
         name,
     )
 
@@ -142,6 +147,16 @@ def test_the_state_of_a_table_and_its_definition(ui: Site, shop: Database) -> No
     assert ui.read("/graph")["links"][0]["rate"] == 0
 
 
+def test_the_schedule_bounds_the_lag_before_a_refresh(ui: Site, shop: Database) -> None:
+    observer = ui.observer.observer(shop.name)
+    assert observer is not None
+    for schedule, expected in (("30s", 30.0), ("calculated", 0.0), ("*/5 * * * *", None)):
+        shop.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = %s WHERE pgt_name = 'totals'", schedule)
+        detail = observer.detail("public", "totals")
+        assert detail is not None
+        assert detail.allowed_lag == expected
+
+
 def test_error_texts_are_for_viewers_with_the_token(ui: Site, shop: Database) -> None:
     fail(shop)
     shop.sql(
@@ -160,6 +175,82 @@ def test_error_texts_are_for_viewers_with_the_token(ui: Site, shop: Database) ->
     assert "PGT202: secret row &lt;script&gt;" in found
     assert "<script>" not in found
     assert "secret row" in ui.ask("/alerts", headers=HTML | BEARER).text
+    # The key of the bad row, too: the service role may read all rows of all sources.
+    for page in (where, "/alerts"):
+        assert "(row of public.sales (id = secret key))" in ui.ask(page, headers=HTML | BEARER).text
+    assert ui.read(where, **BEARER)["table"]["error"].endswith("(row of public.sales (id = secret key))")
+    assert "A source&#39;s columns no longer fit the query." in ui.ask(where, headers=HTML | BEARER).text
+
+
+NUMBER = 73_918_462
+# As JSON and as pages write it, also the sum of two.
+NUMBERS = (*(text.format(n) for n in (NUMBER, 2 * NUMBER) for text in ("{}", "{:,}")), "73.9 M", "147.8 M")
+
+
+@pytest.fixture
+def counted(shop: Database) -> Database:
+    """Every number of rows that SQL hides from strangers is NUMBER, and a replica has failed."""
+    ((relid,),) = shop.sql("SELECT 'sales'::regclass::oid::int8")
+    with connect(shop.dsn, role="capture", autocommit=True) as conn:
+        ensure_capture(conn, relid, [1, 2])
+    shop.sql(f"""
+        SELECT pgtrickle.set_option('max_buffer_rows', '7');
+        INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, action, status, engine,
+                                                   rows_inserted, rows_deleted, delta_row_count, operator_rows, timings)
+        SELECT pgt_id, now(), now(), now(), 'DIFFERENTIAL', 'COMPLETED', 'postgres', {NUMBER}, {NUMBER}, {NUMBER},
+               '{{"changes": {{"{relid}": {NUMBER}}}, "read": {NUMBER}, "netted": {NUMBER}}}', '{{"net": 1}}'
+        FROM pgtrickle.pgt_stream_tables;
+        INSERT INTO pgtrickle.pgt_replicas (source_relid, origin, generation, location, columns_used, row_count,
+                                            last_error)
+        VALUES ({relid}, pgtrickle._origin(), 'g', '/nowhere', '{{1}}', {NUMBER}, 'the disk is full');
+        CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
+        RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text,
+            cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
+        LANGUAGE sql STABLE AS $$
+            SELECT d.source_relid, d.pgt_id, NULL, NULL::bigint, NULL, 'trigger', {NUMBER}::bigint, 0::bigint,
+                   {NUMBER}::bigint
+            FROM pgtrickle.pgt_dependencies AS d
+        $$
+    """)
+    return shop
+
+
+def test_numbers_that_sql_hides_from_strangers_are_for_viewers_with_the_token(
+    ui: Site, counted: Database, make_role: Callable[[Database], psycopg.Connection[Any]]
+) -> None:
+    where = table_path(counted, "public", "totals")
+    for page in (*PAGES, where):
+        for accept in (HTML, JSON):
+            text = ui.ask(page, headers=accept).text
+            assert not [number for number in NUMBERS if number in text], page
+            assert "replica of" not in text, page
+            assert "disk" not in text, page
+    for page in ("/", "/tables", "/sources", "/alerts", where):
+        for accept in (HTML, JSON):
+            text = ui.ask(page, headers=accept | BEARER).text
+            assert [number for number in NUMBERS if number in text], page
+    assert ui.read("/sources")["replicas"] == []
+    assert ui.read("/sources", **BEARER)["replicas"][0]["replica"]["rows"] == NUMBER
+    # The number of alerts in the navigation is that of the page.
+    for headers in ({}, BEARER):
+        count = len(ui.read("/alerts", **headers)["alerts"])
+        assert f'id="alert-count">{count}</span>' in ui.ask("/", headers=HTML | headers).text
+    stranger = make_role(counted)
+    history = "SELECT rows_inserted, rows_deleted, delta_row_count, operator_rows, error_message FROM "
+    assert run(stranger, history + "pgtrickle.get_refresh_history('totals')") == [(None,) * 5]
+    assert run(stranger, "SELECT * FROM pgtrickle.replicas()") == []
+    shown = ui.read(where)["refreshes"][0]
+    assert [shown[name] for name in ("inserted", "deleted", "changes", "operator_rows", "error_code")] == [None] * 5
+
+
+def test_live_updates_show_no_hidden_number(ui: Site, counted: Database) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", ui.port, timeout=60)
+    for page in ("/", table_path(counted, "public", "totals")):
+        connection.request("GET", f"/events?for={quote(page, safe='')}&digest=none")
+        seen = next_event(connection.getresponse())
+        assert seen.startswith("event: content")
+        assert not [number for number in NUMBERS if number in seen]
+        connection.close()
 
 
 def test_an_error_is_an_alert_until_it_is_resolved(ui: Site, shop: Database) -> None:

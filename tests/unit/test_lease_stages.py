@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pgtrickle.dispatch.lease import failure_text
 from pgtrickle.dispatch.lease_stages import (
     ChainStage,
     CycleStage,
@@ -14,6 +15,7 @@ from pgtrickle.dispatch.lease_stages import (
     refresh_stages,
     units_apart,
 )
+from pgtrickle.errors import DefinitionError
 from pgtrickle.model.catalog import Mirror, RemoteSource, Source, StreamTable
 from pgtrickle.model.work import CHAIN, CYCLIC, SINGLETON, Unit
 from tests.unit.test_decide import stream_table
@@ -85,3 +87,11 @@ def test_tables_over_replicas_of_other_databases_are_refreshed_apart() -> None:
     assert refresh_stages(stages.units, {t.pgt_id: t for t in stages.own}) == (ChainStage(((1,), (3,))),)
     assert [t.pgt_id for t in stages.remote_last()] == [2]
     assert {t.pgt_id for t in stages.remote_first()} == {4, 5}
+
+
+def test_why_a_unit_failed_quotes_no_value() -> None:
+    quoting = DefinitionError('invalid input syntax for type integer: "secret" [22P02]', sqlstate="22P02")
+    assert failure_text(quoting) == "PGT200: invalid text representation [22P02]"
+    hinted = DefinitionError("a column is missing", hint="add it", sqlstate="42703")
+    assert failure_text(hinted) == "PGT200: a column is missing (hint: add it)"
+    assert failure_text(ValueError("odd")) == "ValueError: odd"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgtrickle.observe.state import DatabaseState, Source
-from pgtrickle.web.table_page import measured_rows, plan_tree
+from pgtrickle.web.table_page import lag_points, measured_rows, plan_tree
 
 SOURCES = (
     Source(1, "public", "orders", 0, 0, 1, 0, rate=2.5),
@@ -66,3 +66,36 @@ def test_the_latest_refresh_with_numbers_is_shown() -> None:
     plan = {"words": WORDS, "boundaries": {"read": 3, "netted": 1}}
     assert shown(plan, [on_spark])[3] == ("Join of 2", "postgres", [])
     assert (measured_rows([refresh()]) or {})["netted_by"] == "the worker"
+
+
+def committed(started: float, ended: float, data: float, **more: Any) -> dict[str, Any]:
+    return {
+        "started_at": started, "ended_at": ended, "data_at": data,
+        "action": "DIFFERENTIAL", "status": "COMPLETED", **more,
+    }  # fmt: skip
+
+
+def test_lag_is_zero_while_nothing_is_pending() -> None:
+    """An hour without changes is no lag: with a schedule of 2 s, a change is at most so old when its refresh begins."""
+    refreshes = [committed(3600.0, 3600.5, 3600.25), committed(0.0, 0.5, 0.25)]  # newest first
+    assert lag_points(refreshes, 2.0) == [(0.5, 0.0), (3598.0, 0.0), (3600.5, 2.5), (3600.5, 0.0)]
+
+
+def test_lag_of_changes_that_come_at_all_times() -> None:
+    """What a refresh did not see may be pending when it commits; it is no older than the snapshot of the refresh."""
+    refreshes = [committed(4.0, 4.5, 4.25), committed(2.0, 2.5, 2.25), committed(0.0, 0.5, 0.25)]
+    assert lag_points(refreshes, 2.0) == [(0.5, 0.25), (2.5, 2.25), (2.5, 0.25), (4.5, 2.25), (4.5, 0.0)]
+
+
+def test_lag_grows_while_refreshes_fail_and_nothing_bounds_it_without_a_duration() -> None:
+    failed = committed(100.0, 100.5, 0.0, status="FAILED", data_at=None)
+    refreshes = [committed(160.0, 160.5, 160.25), failed, committed(0.0, 0.5, 0.25)]
+    assert lag_points(refreshes, 2.0) == [(0.5, 0.0), (98.0, 0.0), (160.5, 62.5), (160.5, 0.0)]
+    assert lag_points(refreshes, None) == [(0.5, 0.25), (160.5, 160.25), (160.5, 0.0)]
+
+
+def test_refreshes_without_changes_show_no_lag() -> None:
+    idle = committed(5.0, 5.25, 5.0, action="NO_DATA")
+    refreshes = [committed(9.0, 9.5, 9.25), idle, committed(0.0, 0.5, 0.25)]
+    assert lag_points(refreshes, None) == [(0.5, 0.0), (5.0, 0.0), (9.5, 4.5), (9.5, 0.0)]
+    assert lag_points([], 1.0) == []

@@ -30,8 +30,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
 def stream_tables(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of stream tables that begin with `incomplete`; none if the server is not reachable: a completion must
-    not fail."""
+    not fail. Names that need quotes are not offered: shells evaluate candidates, and any author chooses names."""
     import os
+    import re
 
     from pgtrickle.errors import PgtrickleError
 
@@ -48,6 +49,6 @@ def stream_tables(ctx: typer.Context, incomplete: str) -> list[str]:
             rows = conn.execute("SELECT name FROM pgtrickle.pgt_status()").fetchall()
     except PgtrickleError:
         return []
-    names = [name for (name,) in rows]
+    names = [name for (name,) in rows if re.fullmatch(r"\w+\.\w+", name)]
     short = [name.removeprefix("public.") for name in names if name.startswith("public.")]
     return [name for name in (*names, *short) if name.startswith(incomplete)]

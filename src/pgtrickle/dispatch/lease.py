@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
+from pgtrickle.db.connect import without_values
 from pgtrickle.dispatch.lease_progress import LeaseProgress
 from pgtrickle.dispatch.managed_database import ManagedDatabase
 from pgtrickle.errors import (
@@ -19,6 +20,7 @@ from pgtrickle.errors import (
 )
 from pgtrickle.ipc.channel import Finished, TableResult
 from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, QueuedUnit
+from pgtrickle.refresh.culprit import is_of_a_value
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.telemetry import LEASE_BROKEN, LEASE_FAILED, event
 from pgtrickle.tracing import span
@@ -91,18 +93,26 @@ def _finished(jobs: Sequence[QueuedUnit], outcomes: Sequence[Outcome]) -> Finish
     return Finished(tuple(ended), tuple(results.values()), datetime.now(UTC))
 
 
+def failure_text(error: Exception) -> str:
+    """Why a unit failed, without values of rows: those who may read its stream tables see it, not only those who may
+    read the sources."""
+    if not isinstance(error, PgtrickleError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.code}: {without_values(error)}" if is_of_a_value(error) else error.one_line()
+
+
 def _table_result(outcome: Outcome) -> TableResult:
     error = outcome.error
     if error is None:
         return TableResult(outcome.table.pgt_id, outcome.action, "ok", share_ms=outcome.share_ms)
     branch = next((name for kind, name in _BRANCHES if isinstance(error, kind)), "stop")
-    return TableResult(outcome.table.pgt_id, outcome.action, branch, error.one_line())
+    return TableResult(outcome.table.pgt_id, outcome.action, branch, failure_text(error))
 
 
 def _all_failed(jobs: Sequence[QueuedUnit], status: str, error: Exception, observer: LeaseObserver | None) -> Finished:
     if observer is not None:
         observer.failed(error)
     branch = "retry" if status == RETRYABLE else "stop"
-    why = error.one_line() if isinstance(error, PgtrickleError) else f"{type(error).__name__}: {error}"
+    why = failure_text(error)
     results = tuple(TableResult(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
     return Finished(tuple((job.job_id, status, why, None) for job in jobs), results, datetime.now(UTC))

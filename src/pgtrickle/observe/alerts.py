@@ -10,7 +10,7 @@ from pgtrickle.observe.state import CRITICAL, STALE, STOPPED, WARNING, DatabaseS
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`detail` may quote rows: only viewers of error texts get it. `table`: schema and name."""
+    """`detail` may quote rows: only viewers with the token get it. `table`: schema and name."""
 
     severity: str
     kind: str
@@ -44,8 +44,8 @@ def _of_database(database: DatabaseState) -> Iterator[Alert]:
     for check in database.checks:
         if check.severity != "OK" and check.name not in ("capture", "worker_pool"):
             severity = CRITICAL if check.severity == "ERROR" else WARNING
-            # Details of checks are made of names and numbers, except for problems of connections.
-            is_open = check.name not in ("origins", "broker")
+            # The other findings name readers and subscribers, count their rows, or quote problems of connections.
+            is_open = check.name not in ("origins", "broker", "readers", "subscribers")
             summary = check.detail if is_open else f"The check '{check.name}' reports a problem"
             yield Alert(severity, check.name, label, None, summary, None if is_open else check.detail)
     for replica in database.replicas:

@@ -50,8 +50,8 @@ class Table:
     last_engine: str | None
     last_ms: float | None
     refreshes_minute: int
-    changes_minute: int
-    written_minute: int
+    changes_minute: int | None  # None, as other numbers of rows: hidden from the viewer
+    written_minute: int | None
 
     @property
     def is_mirror(self) -> bool:
@@ -351,6 +351,7 @@ class TableDetail:
     engine: str | None
     tier_pinned: bool
     full_when: tuple[str, ...]
+    allowed_lag: float | None  # seconds that a change may be pending before a refresh begins; None: not known
     refreshes: tuple[Mapping[str, Any], ...] = field(default=())
     costs: tuple[Mapping[str, Any], ...] = field(default=())
     buffers: tuple[Mapping[str, Any], ...] = field(default=())

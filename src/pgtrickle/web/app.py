@@ -35,6 +35,7 @@ from pgtrickle.web.live import MOST_STREAMS, digest, updates
 from pgtrickle.web.pages import Page, PageMaker, PageRequest
 from pgtrickle.web.render import asset, path, render, to_json
 from pgtrickle.web.security import SecurityHeaders
+from pgtrickle.web.visible import visible_fleet
 
 log = logging.getLogger(__name__)
 
@@ -183,16 +184,16 @@ class Web:
             "next": _next(request),
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "flash": DONE_MESSAGES.get(request.query_params.get("done", "")),
-            "alert_count": self._alert_count(),
+            "alert_count": self._alert_count(viewer),
         }
         return HTMLResponse(render("base.html", values), page.status)
 
     def _content(self, page: Page, viewer: Viewer) -> str:
         return render(page.template, {**page.data, **page.drawing, "viewer": viewer, "title": page.title})
 
-    def _alert_count(self) -> int:
+    def _alert_count(self, viewer: Viewer) -> int:
         fleet = self._observer.fleet(tuple(observer.state for observer in self._observer.observers()))
-        return len(alerts(fleet))
+        return len(alerts(visible_fleet(fleet, trusted=viewer.trusted)))
 
     async def events(self, request: Request) -> Response:
         """Parameters: `for`, the address of the open page, and `digest`, of the content that it shows."""
@@ -214,7 +215,8 @@ class Web:
         async def stream() -> AsyncIterator[bytes]:
             self._streams += 1
             try:
-                async for text in updates(request, content, self._alert_count, request.query_params.get("digest", "")):
+                shown = request.query_params.get("digest", "")
+                async for text in updates(request, content, lambda: self._alert_count(viewer), shown):
                     yield text
             finally:
                 self._streams -= 1

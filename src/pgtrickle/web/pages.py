@@ -5,19 +5,19 @@ The values are also the JSON version of the page, so a page shows nothing that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pgtrickle.observe.alerts import alerts
 from pgtrickle.observe.fleet import FleetObserver
-from pgtrickle.observe.state import FRESH, LAGGING, LOADING, STALE, STOPPED, FleetState, Unit
+from pgtrickle.observe.state import FRESH, LAGGING, LOADING, STALE, STOPPED, FleetState, Table, Unit
 from pgtrickle.settings import Loaded, describe, shown_value
 from pgtrickle.web.auth import Viewer
 from pgtrickle.web.graph import SOURCE, curve, graph_of, layout_of, stroke
 from pgtrickle.web.layout import HEIGHT, WIDTH, Layout
 from pgtrickle.web.table_page import table_values
-from pgtrickle.web.visible import visible_alerts, visible_detail, visible_fleet
+from pgtrickle.web.visible import visible_detail, visible_fleet
 from pgtrickle.web.worker_charts import queue_chart, worker_chart
 
 STATES = (FRESH, LAGGING, LOADING, STALE, STOPPED)
@@ -54,7 +54,7 @@ def not_found(what: str) -> Page:
 
 
 def fleet_page(observer: FleetObserver, request: PageRequest) -> Page:
-    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
+    fleet = visible_fleet(observer.read(), trusted=request.viewer.trusted)
     tables = [(d, t) for d in fleet.databases for t in d.stream_tables]
     data = {
         "fleet": _summary(fleet),
@@ -69,17 +69,17 @@ def fleet_page(observer: FleetObserver, request: PageRequest) -> Page:
                 "states": {state: sum(t.freshness == state for t in d.stream_tables) for state in STATES},
                 "lag": d.lag,
                 "refreshes_per_minute": sum(t.refreshes_minute for t in d.tables),
-                "rows_per_minute": sum(t.written_minute for t in d.tables),
+                "rows_per_minute": _sum(t.written_minute for t in d.tables),
                 "changes_per_second": sum(s.rate or 0.0 for s in d.sources),
                 "buffer_bytes": sum(s.buffer_bytes for s in d.sources),
                 "share": next((s for s in fleet.shares if s.database == d.label), None),
             }
             for d in fleet.databases
         ],
-        "attention": visible_alerts(alerts(fleet), texts=request.viewer.trusted)[:8],
+        "attention": alerts(fleet)[:8],
         "busiest": [
             {"database": d.label, "table": t}
-            for d, t in sorted(tables, key=lambda item: (-item[1].changes_minute, item[0].label, item[1].full_name))[:8]
+            for d, t in sorted(tables, key=lambda item: (-_activity(item[1]), item[0].label, item[1].full_name))[:8]
         ],
     }
     return Page(
@@ -89,6 +89,17 @@ def fleet_page(observer: FleetObserver, request: PageRequest) -> Page:
         data,
         {"worker_chart": worker_chart(fleet, small=True), "queue_chart": queue_chart(fleet, small=True)},
     )
+
+
+def _activity(table: Table) -> int:
+    """Changes of the last minute; refreshes for viewers who may not know the number of changes."""
+    return table.refreshes_minute if table.changes_minute is None else table.changes_minute
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """None if numbers are hidden from the viewer."""
+    known = list(numbers)
+    return None if None in known else sum(number or 0 for number in known)
 
 
 def _summary(fleet: FleetState) -> dict[str, Any]:
@@ -102,7 +113,7 @@ def _summary(fleet: FleetState) -> dict[str, Any]:
         "states": {state: sum(t.freshness == state for t in tables) for state in STATES},
         "lag": max((d.lag for d in fleet.databases), default=0.0),
         "refreshes_per_minute": sum(t.refreshes_minute for t in tables),
-        "rows_per_minute": sum(t.written_minute for t in tables),
+        "rows_per_minute": _sum(t.written_minute for t in tables),
         "changes_per_second": sum(s.rate or 0.0 for d in fleet.databases for s in d.sources),
         "pool": fleet.pool,
         "alerts": len(alerts(fleet)),
@@ -110,7 +121,7 @@ def _summary(fleet: FleetState) -> dict[str, Any]:
 
 
 def tables_page(observer: FleetObserver, request: PageRequest) -> Page:
-    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
+    fleet = visible_fleet(observer.read(), trusted=request.viewer.trusted)
     pattern, state, database = (request.query.get(name, "") for name in ("q", "state", "database"))
     rows = [
         (d.label, t)
@@ -137,7 +148,7 @@ class GraphPage:
         self._cached: tuple[object, Layout] | None = None
 
     def __call__(self, observer: FleetObserver, request: PageRequest) -> Page:  # noqa: ARG002  -- the same for all viewers
-        graph = graph_of(visible_fleet(observer.read(), texts=False))
+        graph = graph_of(visible_fleet(observer.read(), trusted=False))
         shape = tuple((n.id, n.database) for n in graph.nodes), tuple((e.source, e.target) for e in graph.links)
         if self._cached is None or self._cached[0] != shape:
             self._cached = shape, layout_of(graph)
@@ -174,16 +185,16 @@ def table_page(observer: FleetObserver, request: PageRequest) -> Page:
     table = database.table(schema, name) if database is not None else None
     if database is None or table is None or detail is None:
         return not_found("There is no such stream table. It may have been dropped or renamed.")
-    texts = request.viewer.trusted
-    (visible,) = [d for d in visible_fleet(fleet, texts=texts).databases if d.label == label]
+    trusted = request.viewer.trusted
+    (visible,) = [d for d in visible_fleet(fleet, trusted=trusted).databases if d.label == label]
     shown = visible.table(schema, name)
     assert shown is not None
-    data, drawing = table_values(visible, shown, visible_detail(detail, texts=texts))
+    data, drawing = table_values(visible, shown, visible_detail(detail, trusted=trusted))
     return Page("table.html", f"{schema}.{name}", "tables", data, drawing)
 
 
 def workers_page(observer: FleetObserver, request: PageRequest) -> Page:
-    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
+    fleet = visible_fleet(observer.read(), trusted=request.viewer.trusted)
     names = {(d.label, t.pgt_id): t for d in fleet.databases for t in d.tables}
     units = [(d.label, unit) for d in fleet.databases for unit in d.units]
     ended = [(label, unit) for label, unit in units if unit.finished_at is not None]
@@ -209,7 +220,7 @@ def workers_page(observer: FleetObserver, request: PageRequest) -> Page:
 
 
 def sources_page(observer: FleetObserver, request: PageRequest) -> Page:
-    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
+    fleet = visible_fleet(observer.read(), trusted=request.viewer.trusted)
     by_relid = {(d.label, t.relid): t for d in fleet.databases for t in d.tables}
     sources = [
         {
@@ -231,10 +242,9 @@ def sources_page(observer: FleetObserver, request: PageRequest) -> Page:
 
 
 def alerts_page(observer: FleetObserver, request: PageRequest) -> Page:
-    fleet = observer.read()
-    visible = visible_alerts(alerts(fleet), texts=request.viewer.trusted)
+    fleet = visible_fleet(observer.read(), trusted=request.viewer.trusted)
     checks = [{"database": d.label, "check": c} for d in fleet.databases for c in d.checks if c.severity == "OK"]
-    return Page("alerts.html", "Alerts", "alerts", {"alerts": visible, "passed": checks, "at": fleet.at})
+    return Page("alerts.html", "Alerts", "alerts", {"alerts": alerts(fleet), "passed": checks, "at": fleet.at})
 
 
 def settings_page(observer: FleetObserver, request: PageRequest) -> Page:

@@ -59,10 +59,11 @@ def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> 
         "replicas": [r for r in database.replicas if r.relid in {e.relid for e in reads}],
         "costs": detail.costs,
         "refreshes": detail.refreshes,
+        "lag_points": lag_points(detail.refreshes, detail.allowed_lag),
     }
     drawing = {
         "duration_chart": duration_chart(detail.refreshes),
-        "lag_chart": lag_chart(detail.refreshes),
+        "lag_chart": lag_chart(detail.refreshes, detail.allowed_lag),
         "stages": stages(detail.refreshes),
     }
     return data, drawing
@@ -169,20 +170,37 @@ def duration_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
     return chart([], bars, x_label=label, y_label=milliseconds)
 
 
-def lag_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """The age of the content: it grows until a refresh commits, and falls to the age of that refresh's snapshot."""
-    points: list[tuple[float, float]] = []
-    previous_data_at: float | None = None
-    for row in reversed(refreshes[:MOST_BARS]):
-        if row["status"] != "COMPLETED" or row["data_at"] is None or row["ended_at"] is None:
-            continue
-        if previous_data_at is not None:
-            points.append((row["ended_at"], max(0.0, row["ended_at"] - previous_data_at)))
-        points.append((row["ended_at"], max(0.0, row["ended_at"] - row["data_at"])))
-        previous_data_at = row["data_at"]
+def lag_chart(refreshes: Sequence[Mapping[str, Any]], allowed_lag: float | None) -> Chart | None:
+    points = lag_points(refreshes, allowed_lag)
     if len(points) < 2:
         return None
     return chart([Series(points, "c-fresh", fill=True)], x_label=clock, y_label=since)
+
+
+def lag_points(refreshes: Sequence[Mapping[str, Any]], allowed_lag: float | None) -> list[tuple[float, float]]:
+    """Upper bounds of the lag behind the sources, from the history (newest first), as (time, seconds).
+
+    Times of changes are not recorded. The oldest change that a refresh applies is younger than the snapshot of the
+    refresh before, and, by the schedule, no older than `allowed_lag` when the first attempt to refresh begins. Before
+    that change nothing is pending, and the lag is 0.
+    """
+    points: list[tuple[float, float]] = []
+    cut = ended = first_attempt = None
+    for row in reversed(refreshes[:MOST_BARS]):
+        if first_attempt is None:
+            first_attempt = row["started_at"]
+        if row["status"] != "COMPLETED" or row["data_at"] is None or row["ended_at"] is None:
+            continue
+        if row["action"] != "NO_DATA":
+            if cut is not None and ended is not None:
+                oldest = cut if allowed_lag is None else max(cut, first_attempt - allowed_lag)
+                points.append((ended, max(0.0, ended - oldest)))
+                if oldest > ended:
+                    points.append((oldest, 0.0))
+                points.append((row["ended_at"], max(0.0, row["ended_at"] - oldest)))
+            ended = row["ended_at"]
+        cut, first_attempt = row["data_at"], None
+    return [*points, (ended, 0.0)] if ended is not None else []
 
 
 def stages(refreshes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

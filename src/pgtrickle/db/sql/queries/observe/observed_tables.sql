@@ -10,7 +10,7 @@ SELECT st.pgt_id, st.pgt_relid::int8 AS relid, st.pgt_schema::text AS schema, st
        st.effective_refresh_mode AS mode, st.mode_reason_code, st.mode_reason, st.schedule, st.refresh_tier AS tier, st.engine, st.is_populated,
        st.needs_reinit,
        extract(epoch FROM st.data_timestamp)::float8 AS data_at, extract(epoch FROM st.last_refresh_at)::float8 AS refreshed_at,
-       b.pending, b.stale, b.behind_seconds AS lag, st.consecutive_errors, st.last_error_code AS error_code, st.last_error_message AS error,
+       b.pending, b.stale, b.behind_seconds AS lag, st.consecutive_errors, st.last_error_code AS error_code, m.last_error_message AS error,
        st.created_by::text AS author, o.origin_database::text AS origin_database, o.origin_server, o.origin_schema::text AS origin_schema,
        o.origin_table::text AS origin_table, o.origin_key, o.origin_relid::int8 AS origin_relid, greatest(c.reltuples, 0)::float8 AS row_estimate,
        coalesce(pgtrickle._stored_size(c.oid), 0)::int8 AS bytes, l.action AS last_action, l.engine AS last_engine, l.ms AS last_ms,
@@ -18,6 +18,7 @@ SELECT st.pgt_id, st.pgt_relid::int8 AS relid, st.pgt_schema::text AS schema, st
 FROM pgtrickle.pgt_stream_tables AS st
 LEFT JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id
 LEFT JOIN pgtrickle.pgt_mirrors AS o ON o.pgt_id = st.pgt_id
+LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = st.pgt_id
 LEFT JOIN pg_class AS c ON c.oid = st.pgt_relid
 LEFT JOIN recent AS r ON r.pgt_id = st.pgt_id
 LEFT JOIN LATERAL (
