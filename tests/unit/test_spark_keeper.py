@@ -10,6 +10,7 @@ import pytest
 from pgtrickle.errors import EngineLostError
 from pgtrickle.servers import spark_keeper
 from pgtrickle.servers.spark_keeper import SparkSupervisor
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import SPARK_LOST
 
@@ -48,7 +49,7 @@ def test_each_loss_is_logged_once(
         started.append(FakeServer(keeper, len(started) + 1, is_ready=is_ready))
         return started[-1]
 
-    monkeypatch.setattr(spark_keeper.SparkServer, "start", start)
+    monkeypatch.setattr(SparkServer, "start", start)
     monkeypatch.setattr(spark_keeper, "BACKOFF_SECONDS", (0.0,))
     with caplog.at_level(logging.INFO, logger=spark_keeper.__name__):
         keeper._keep()
