@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO_STAMP := .venv/.installed-demo
+# `make test` is repeatable: another SEED is another order of the tests, with other random data. Other targets use a new one each time.
+SEEDS = --randomly-seed=$(or $(SEED),20261119) --hypothesis-seed=$(or $(SEED),20261119)
 SOURCES := src tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
@@ -26,8 +28,8 @@ $(DEMO_STAMP): pyproject.toml constraints.txt scripts/setup.py src/pgtrickle/__i
 demo: $(DEMO_STAMP)  ## embedded PostgreSQL + Spark + a shop that keeps writing, live (DEMO_SECONDS=30 to limit it)
 	@$(BIN)/pgtrickle demo
 
-test: $(STAMP)  ## all tests (POSTGRES=/usr/lib/postgresql/15 on another version of PostgreSQL)
-	$(if $(POSTGRES),PGTRICKLE_TEST_POSTGRES=$(POSTGRES)) $(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(STAMP)  ## all tests, in the order and with the random data of SEED (POSTGRES=/usr/lib/postgresql/15 on another version of PostgreSQL)
+	$(if $(POSTGRES),PGTRICKLE_TEST_POSTGRES=$(POSTGRES)) $(BIN)/python -m pytest -n 2 --dist loadfile $(SEEDS)
 
 soak: $(STAMP)  ## what takes too long for every run; SOAK_MINUTES=60 for the long one, which draws build/soak.png
 	$(BIN)/python -m pytest -m soak
