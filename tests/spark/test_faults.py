@@ -86,7 +86,10 @@ def test_bulk_path_gives_the_same_rows(shop: Line, monkeypatch: pytest.MonkeyPat
             shop.check(name)
 
 
-def test_auto_takes_full_beyond_the_change_ratio_and_says_so(line: Line) -> None:
+def test_auto_takes_full_beyond_the_change_ratio_and_says_so(
+    installed: Database, make_line: Callable[..., Line]
+) -> None:
+    line = make_line(installed, Settings(prediction_ratio=100))  # however quick the first load is
     line.sql(
         "CREATE TABLE item (id int PRIMARY KEY, kind int, qty int); "
         "INSERT INTO item SELECT i, i % 9, i % 5 FROM generate_series(1, 20000) AS i; ANALYZE item"
