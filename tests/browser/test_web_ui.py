@@ -83,9 +83,9 @@ def test_a_page_that_does_not_exist_and_the_log_in_are_readable(browser: Browser
 def test_all_pages_are_reached_by_keyboard(browser: Browser) -> None:
     browser.open("/")
     browser.press(TAB)
-    assert browser.focused(".skip")
+    browser.wait(lambda: browser.focused(".skip"))
     browser.press(ENTER)
-    assert browser.focused("main")
+    browser.wait(lambda: browser.focused("main"))
     for _, heading, _ in (PAGES[n] for n in ("graph", "tables", "workers", "sources", "alerts", "settings")):
         browser.open("/")
         presses = 0
@@ -102,7 +102,7 @@ def test_all_pages_are_reached_by_keyboard(browser: Browser) -> None:
 def test_tables_are_filtered_and_sorted_by_keyboard(browser: Browser) -> None:
     browser.open("/tables")
     browser.press("/")
-    assert browser.focused("input[type=search]")
+    browser.wait(lambda: browser.focused("input[type=search]"))
     browser.press("Accounts_by")
     shown = "return [...document.querySelectorAll('#tables tbody tr')].filter(r => !r.hidden).map(r => r.dataset.text)"
     assert browser.js(shown) == ["crm.public.accounts_by_segment"]
@@ -151,7 +151,7 @@ def test_the_graph_finds_tables_and_shows_what_they_are_made_of(browser: Browser
     )
     stay(browser, "/graph")
     browser.press("/")
-    assert browser.focused("#find")
+    browser.wait(lambda: browser.focused("#find"))
     browser.press("By_Segment")
     assert sorted(browser.js(emphasised)) == ["accounts_by_segment", "orders_by_segment"]
     browser.press("\ue00c")  # Escape
@@ -272,7 +272,7 @@ def test_a_table_that_is_created_and_dropped_appears_and_disappears(browser: Bro
     fleet.crm.sql("SELECT pgtrickle.create_stream_table('passing_by', 'SELECT id FROM accounts', '1h')")
     shown = "return [...document.querySelectorAll('#tables tbody tr')].filter(r => !r.hidden).map(r => r.dataset.text)"
     browser.wait(lambda: browser.js(shown) == ["crm.public.passing_by"])
-    assert browser.focused("input[type=search]")  # the filter is kept, and so is the focus
+    browser.wait(lambda: browser.focused("input[type=search]"))  # the filter is kept, and so is the focus
     browser.wait(lambda: fleet.refreshes(fleet.crm, "passing_by") == 1)
     fleet.crm.sql("SELECT pgtrickle.drop_stream_table('passing_by')")
     browser.wait(lambda: browser.js(shown) == [])
@@ -316,7 +316,7 @@ def test_sorting_and_the_focus_survive_live_updates(browser: Browser, fleet: Fle
     before = browser.js(number)
     browser.wait(lambda: browser.js(number) > before)
     assert browser.count("#sources th[aria-sort=descending] button") == 1
-    assert browser.focused("#sources th[aria-sort=descending] button")
+    browser.wait(lambda: browser.focused("#sources th[aria-sort=descending] button"))
     values = browser.js(
         "return [...document.querySelectorAll('#sources tbody tr')].map(r => Number(r.cells[3].dataset.value))"
     )
@@ -344,7 +344,7 @@ def test_changes_are_made_by_keyboard_after_a_confirmation(trusted: Browser, fle
         trusted.js("document.querySelector(arguments[0]).focus()", f".tools a[href$='/{action}']")
         trusted.press(ENTER)
         trusted.wait(lambda: trusted.count("form.confirm") == 1)
-        assert trusted.focused("form.confirm button")
+        trusted.wait(lambda: trusted.focused("form.confirm button"))
         trusted.press(ENTER)
         trusted.wait(lambda: action in trusted.text(".flash"))
 
