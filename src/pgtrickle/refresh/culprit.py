@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 3.0  # for one failure
 ATTEMPTS = 2  # somebody else may have canceled a statement of the first one, or hold a lock
-MOST_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
+MOST_SEARCHED_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
 MOST_EXPRESSIONS = 100
 _JUDGED = "pg_temp.__pgt_judged"
 MOST_COLUMNS, MOST_CHARACTERS = 8, 40  # of a row without a key
@@ -145,10 +145,10 @@ class _Search:
         if relation.has_children and relation.kind != "p":
             return None
         for condition in self._conditions(relation):
-            limited = f"SELECT FROM {_name(relation)} WHERE {condition} LIMIT {MOST_ROWS + 1}"
+            limited = f"SELECT FROM {_name(relation)} WHERE {condition} LIMIT {MOST_SEARCHED_ROWS + 1}"
             rows = int(self._value(f"SELECT count(*) FROM ({limited}) AS t"))
             part = _Slice(relation, condition, 0, rows)
-            if 0 < rows <= MOST_ROWS and self._fails(self._over(query, part)):
+            if 0 < rows <= MOST_SEARCHED_ROWS and self._fails(self._over(query, part)):
                 return self._one_of(query, part)
         return None
 
