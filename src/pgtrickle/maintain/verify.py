@@ -157,10 +157,7 @@ def _verify(sessions: _Sessions, table: StreamTable, timeout_seconds: float) -> 
                 else "see pgtrickle status",
             )
         if not is_requested:
-            conn.execute(
-                "UPDATE pgtrickle.pgt_stream_tables SET refresh_requested_at = clock_timestamp() WHERE pgt_id = %s",
-                (pgt_id,),
-            )
+            conn.execute(statement("request_refresh"), {"id": pgt_id})
             conn.execute("NOTIFY pgtrickle_wake")
             is_requested = True
         time.sleep(0.1)

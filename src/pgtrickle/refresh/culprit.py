@@ -155,8 +155,8 @@ class _Search:
     def _conditions(self, relation: Relation) -> Iterator[str]:
         """First the rows that were written lately, if the change buffer has their keys; then all."""
         buffer, columns = buffer_name(relation.relid), [f"c{attnum}" for attnum in relation.key]
-        known = "SELECT count(*) FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY (%s)"
-        if columns and self.conn.execute(known, (buffer, columns)).fetchone() == (len(columns),):
+        wanted = {"table": buffer, "columns": columns}
+        if columns and self.conn.execute(statement("columns_present"), wanted).fetchone() == (len(columns),):
             keys = ", ".join(_key(relation))
             yield f"({keys}) IN (SELECT {', '.join(columns)} FROM {buffer} WHERE action = 'I')"
         yield "true"
