@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.db.author import AuthorSession, Copy, View, as_author
+from pgtrickle.db.author import AuthorSession, Copy, as_author
 from pgtrickle.db.connect import SESSION, TRANSACTION, Connection, connect, translated
 from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.errors import ConfigError, DefinitionError, InvariantError
@@ -264,7 +264,7 @@ def test_analysing_runs_code_too(prey: Database, service: Connection) -> None:
     for query in ("SELECT '{x}'::evil.dom[]", "SELECT '(x)'::evil.holder"):
         for look in (
             AuthorSession.describe,
-            lambda s, q: s.look_at(View("v", q)),
+            lambda s, q: s.look_at(q, "v"),
             lambda s, q: s.rows(f"EXPLAIN {q}", ["text"]),
         ):
             with pytest.raises(DefinitionError, match=f"checked by {MALLORY}"), translated():  # noqa: SIM117
@@ -295,7 +295,7 @@ def test_after_a_look_names_mean_what_they_did(prey: Database, service: Connecti
         END $$"""
     )
     with as_author(hand_over(service, snapshot=False), MALLORY, may_write=True) as session:
-        conn = session.look_at(View("looked", "SELECT '{x}'::evil.dom[] AS found"))
+        conn = session.look_at("SELECT '{x}'::evil.dom[] AS found", "looked")
         names = conn.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'pg_temp.looked'::regclass").fetchall()
         assert names == [("found",)]
         assert conn.execute("SELECT relname FROM pg_class WHERE relname = 'looked'").fetchall() == [("looked",)]

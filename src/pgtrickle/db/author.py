@@ -42,21 +42,6 @@ class Copy:
         return f'"pg_temp".{quote_ident(self.name)}'
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A temporary view over a query of the author, whose names are resolved along `path`."""
-
-    name: str
-    query: str
-    path: str = SAFE_PATH
-
-    def statements(self, conn: Connection) -> list[str]:
-        """Creates it. Afterwards the search_path is ours again."""
-        paths = [sql.Literal(path).as_string(conn) for path in (self.path, SAFE_PATH)]
-        before, after = (f"SELECT pg_catalog.set_config('search_path', {path}, true)" for path in paths)
-        return [before, f"CREATE TEMPORARY VIEW {self.name} AS {self.query}", after]
-
-
 class AuthorSession:
     """Evaluates one statement as its author. `author` is the name of a role."""
 
@@ -71,13 +56,13 @@ class AuthorSession:
         types: Sequence[str],
         *,
         first: Sequence[str] = (),
-        view: View | None = None,
+        path: str | None = None,
         on_rows: Callable[[Rows], None] | None = None,
     ) -> Rows:
-        """`types`: of the columns, names of built-in types. `first`: statements that go before it. `view`: created
-        before the query, which reads it; needs a session that may write."""
+        """`types`: of the columns, names of built-in types. `first`: statements that go before it. `path`: the
+        search_path for resolving names, if not ours."""
         self._spend()
-        first = [*first, *([] if view is None else view.statements(self._conn))]
+        first = [*first, *([] if path is None else [self._set_path(path)])]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, $3) AS r({_columns(types)})"
         values = [self._author, first, query]
         (answer,) = run_queries(self._conn, [Query(text, values, is_kept=False, on_rows=on_rows)])
@@ -98,16 +83,20 @@ class AuthorSession:
         (answer,) = run_queries(self._conn, [Query(text, [self._author, query], is_kept=False)])
         return answer.rows
 
-    def look_at(self, view: View) -> Connection:
+    def look_at(self, query: str, view: str, path: str = SAFE_PATH) -> Connection:
         """The session after it created a temporary view over the query, which runs the author's code, too:
         constants of arrays and composite types are checked against the domains in them. For reading catalogs and
-        nothing else, with our own settings again."""
+        nothing else, with our own settings again. `path`: the search_path for resolving names of the query."""
         self._spend()
+        first = [self._set_path(path), f"CREATE TEMPORARY VIEW {view} AS {query}"]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, 'SELECT 1') AS r({_columns(['int4'])})"
-        run_queries(self._conn, [Query(text, [self._author, view.statements(self._conn)], is_kept=False)])
+        run_queries(self._conn, [Query(text, [self._author, first], is_kept=False)])
         self._conn.execute("RESET ALL")
         self._conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         return self._conn
+
+    def _set_path(self, path: str) -> str:
+        return f"SELECT pg_catalog.set_config('search_path', {sql.Literal(path).as_string(self._conn)}, true)"
 
     def _spend(self) -> None:
         if self._is_spent:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.db import catalog
-from pgtrickle.db.author import AuthorSession, Copy, View, as_author
+from pgtrickle.db.author import AuthorSession, Copy, as_author
 from pgtrickle.db.connect import SAFE_PATH, Connection
 from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.db.statements import statement
@@ -224,4 +224,4 @@ def looked_at(
     changed = {relid: ChangedSource(relid, _NONE, 0) for relid in relids}
     empty += window_copies(conn, table, changed, empty=True)[1] if changed else []
     with session(hand_over(conn, snapshot=False), table, empty, may_write=True) as author:
-        yield author.look_at(View(name, query, path or SAFE_PATH)), frozenset(copy.name for copy in copies)
+        yield author.look_at(query, name, path or SAFE_PATH), frozenset(copy.name for copy in copies)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgtrickle.db.author import View
 from pgtrickle.db.connect import Connection, translated
 from pgtrickle.db.handover import hand_over
 from pgtrickle.db.session import applied
@@ -35,6 +34,7 @@ from pgtrickle.pipeline.differentiate.linear import ChangedSource
 
 SAMPLES = 5  # rows of each kind that are shown
 _AS_TEXT = "some types compared as text"
+_NUMBERS = "numbers of rows compared"
 _ROUNDED = "floats compared to 12 digits"
 
 # json, xml and the geometric types have no equality to sort or hash by; their text has
@@ -57,8 +57,8 @@ class Differences:
 
 
 class Evaluator:
-    """Evaluates as the same role as a refresh: the service role or the author. `view`: a view over the author's text,
-    which a session of the author needs."""
+    """Evaluates as the same role as a refresh: the service role or the author. `path`: the search_path for names in a
+    session of the author, if not ours."""
 
     def __init__(
         self,
@@ -67,18 +67,22 @@ class Evaluator:
         changed: Mapping[int, ChangedSource],
         settings: Mapping[str, tuple[str, str]],
         *,
-        view: View | None = None,
+        path: str | None = None,
     ) -> None:
         self._conn = conn
         self._table = table
         self._settings = settings
-        self._view = view
+        self._path = path
         self._place = hand_over(conn) if table.runs_as_author else None
         self._windows = author.window_copies(conn, table, changed)[1] if table.runs_as_author else []
 
     def two_numbers(self, text: str) -> tuple[int, int]:
         ((one, other),) = self._rows(text, ("int8", "int8"))
         return int(one), int(other)
+
+    def number_of_rows(self, query: str) -> int:
+        ((count,),) = self._rows(f"SELECT count(*) FROM ({query}) AS q", ("int8",))
+        return int(count)
 
     def texts(self, text: str) -> list[str]:
         return [str(row[0]) for row in self._rows(text, ("text",))]
@@ -88,17 +92,19 @@ class Evaluator:
             with translated(), self._conn.transaction(), applied(self._conn, self._settings):
                 return self._conn.execute(text).fetchall()
         text, copies = author.with_copies(self._conn, self._table, text)
-        needed = [*copies, *self._windows]
-        with (
-            translated(),
-            author.session(self._place, self._table, needed, may_write=self._view is not None) as session,
-        ):
-            return list(session.rows(text, types, view=self._view))
+        with translated(), author.session(self._place, self._table, [*copies, *self._windows]) as session:
+            return list(session.rows(text, types, path=self._path))
 
 
 def column_list(table: StreamTable) -> str:
     """By name: the star of a stream table has hidden columns."""
     return ", ".join(quote_ident(c.name) for c in table.columns)
+
+
+def compare_numbers(wanted: tuple[Evaluator, str], have: tuple[Evaluator, str]) -> Differences:
+    """By their numbers of rows, for queries that no single session can evaluate."""
+    more = wanted[0].number_of_rows(wanted[1]) - have[0].number_of_rows(have[1])
+    return Differences(max(more, 0), max(-more, 0), _NUMBERS)
 
 
 def compare(evaluator: Evaluator, columns: Sequence[Column], wanted: str, have: str) -> Differences:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgtrickle.db.author import View
 from pgtrickle.db.connect import translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.model.catalog import StreamTable
 
-VIEW_NAME = "__pgt_probe"
-VIEW = f"pg_temp.{VIEW_NAME}"
+VIEW = "pg_temp.__pgt_probe"
 AS_TYPED = "the query as its author typed it"
 AS_KEPT = "the stored query text"
 AS_OF = "the stored query text at the table's cut"
@@ -37,10 +35,11 @@ TIES_DECIDED = "the query with a total order for the ties of its LIMIT"
 
 @dataclass(frozen=True, slots=True)
 class TypedQuery:
-    """A query over a view of the author's text. `view`: to be created in a session of the author; None: it is there."""
+    """The author's text, or a query over a view of it. `path`: the search_path that the text needs, in a session of the
+    author: no view there, because the author's code could read it, and call itself."""
 
     query: str
-    view: View | None = None
+    path: str | None = None
 
 
 def as_typed(conn: Connection, table: StreamTable) -> TypedQuery | None:
@@ -72,8 +71,4 @@ def as_typed(conn: Connection, table: StreamTable) -> TypedQuery | None:
             conn.execute(statement("still_trusted"), {"probe": VIEW, "id": table.pgt_id})
     except (ConfigError, DefinitionError, NotDifferentiableError):
         return None
-    return in_view(table)
-
-
-def in_view(table: StreamTable, view: View | None = None) -> TypedQuery:
-    return TypedQuery(f"SELECT {column_list(table)} FROM {VIEW}", view)
+    return TypedQuery(f"SELECT {column_list(table)} FROM {VIEW}")

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pgtrickle.db import catalog
-from pgtrickle.db.author import View
 from pgtrickle.db.connect import TRANSACTION, Connection, begin, connect, translated
 from pgtrickle.db.names import hold_names, hold_storage
 from pgtrickle.db.session import applied
@@ -26,7 +25,7 @@ from pgtrickle.define.prepare import is_judged
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import has_renamed
 from pgtrickle.errors import ConfigError, DefinitionError, PgtrickleError, TransientError
-from pgtrickle.maintain.compare import Differences, Evaluator, column_list, compare
+from pgtrickle.maintain.compare import Differences, Evaluator, column_list, compare, compare_numbers
 from pgtrickle.maintain.oracle import (
     AS_KEPT,
     AS_OF,
@@ -35,10 +34,8 @@ from pgtrickle.maintain.oracle import (
     AT_CUTS,
     TEXT_DIFFERS,
     TIES_DECIDED,
-    VIEW_NAME,
     TypedQuery,
     as_typed,
-    in_view,
 )
 from pgtrickle.mirror.verify import compare_mirror, copy_at_cuts
 from pgtrickle.model.catalog import StreamTable
@@ -227,12 +224,16 @@ def _compared(conn: Connection, planned: _Comparison) -> tuple[str, Differences]
     stored = f"SELECT {column_list(table)} FROM {qualified(table.schema, table.name)}"
     if against == AS_TYPED:
         assert typed is not None
-        evaluator = Evaluator(conn, table, {}, planned.settings, view=typed.view)
+        evaluator = Evaluator(conn, table, {}, planned.settings, path=typed.path)
         return against, compare(evaluator, table.columns, typed.query, stored)
     if typed is not None and planned.text_now is not None:
         # The table may have been computed by the same text: so the text has to be right, too.
-        evaluator = Evaluator(conn, table, {}, planned.settings, view=typed.view)
-        found = compare(evaluator, table.columns, typed.query, planned.text_now)
+        ours = Evaluator(conn, table, {}, planned.settings)
+        if typed.path is None:
+            found = compare(ours, table.columns, typed.query, planned.text_now)
+        else:  # each needs a search_path of its own
+            theirs = Evaluator(conn, table, {}, planned.settings, path=typed.path)
+            found = compare_numbers((theirs, typed.query), (ours, planned.text_now))
         if not found.is_equal:
             return TEXT_DIFFERS, found
         against = AS_OF_TYPED
@@ -356,4 +357,4 @@ def _as_typed(conn: Connection, table: StreamTable) -> TypedQuery | None:
     path = table.session_settings.get("search_path")
     if row is None or reads_copies or path is None:
         return None
-    return in_view(table, View(VIEW_NAME, row[0], path))
+    return TypedQuery(f"{row[0].rstrip().rstrip(';')}\n", path)  # it may end with a comment
