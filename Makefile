@@ -34,8 +34,8 @@ test: $(STAMP)  ## all tests, in the order and with the random data of SEED (POS
 soak: $(STAMP)  ## what takes too long for every run; SOAK_MINUTES=60 for the long one, which draws build/soak.png
 	$(BIN)/python -m pytest -m soak
 
-test-long: $(STAMP)  ## what takes too long for `make test` (tests/long.py): kills, TPC-H on Spark, dbt, more random queries and parameters
-	EVERY_ARENA=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long
+test-long: $(STAMP)  ## what takes too long for `make test` (tests/long.py): kills, TPC-H on Spark, dbt, every hostile attempt in every arena
+	EVERY_ARENA=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "long or attempts"
 
 test-cluster: $(STAMP)  ## refreshes on a standalone Spark cluster with two workers, and on local-cluster
 	$(BIN)/python -m pytest -m "cluster or spark" tests/spark/test_cluster.py

@@ -140,12 +140,14 @@ class Line:
         assert self.last(name)[:2] == (action, "COMPLETED"), self.last(name)
         self.equal(name)
 
-    def equal(self, name: str) -> None:
+    def equal(self, name: str) -> str:
+        """With what it was compared."""
         (result,) = verify_tables(self.dsn, [name], timeout_seconds=1)
         assert result.ok, result
         # What verify cannot be wrong about together with refreshes: the text as it was typed, in a session of the test.
         if result.how == "quiet" and result.against == AS_TYPED:
             assert not as_author(self.conn, result.name), (result, as_author(self.conn, result.name))
+        return result.against
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """The visible rows without the hidden column, sorted."""

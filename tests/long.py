@@ -62,6 +62,8 @@ LONG = (
     "spark/test_meaning.py::test_equality[mail]",
     "spark/test_meaning.py::test_equality[numrange]",
     "spark/test_meaning.py::test_equality[tail]",
+    "spark/test_meaning.py::test_equality[vector]",
+    "spark/test_meaning.py::test_equality_of_a_nondeterministic_collation",
     # Other parameters of tests that remain.
     "postgres/test_failures.py::test_commands_name_what_is_broken_every_time",
     "postgres/test_meaning.py::test_loads[text]",

@@ -14,7 +14,7 @@ from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import create_database, drop_database
 from tests.fuzz.case import Wave
 from tests.fuzz.lively import chosen
-from tests.fuzz.wave import STATEMENT_MS
+from tests.fuzz.wave import HEAVY_MS, STATEMENT_MS
 from tests.line import Line
 
 _numbers = itertools.count(1)
@@ -32,7 +32,7 @@ class Lines:
         database = create_database(self.server, name)
         try:
             with psycopg.connect(database.dsn, autocommit=True) as conn:
-                conn.execute(sql.SQL("SET statement_timeout = {}").format(sql.Literal(STATEMENT_MS // 20)))
+                conn.execute(sql.SQL("SET statement_timeout = {}").format(sql.Literal(HEAVY_MS)))
                 return chosen(conn, seed)
         finally:
             drop_database(self.server, name)

@@ -18,7 +18,7 @@ from tests.fuzz.wave import apply
 CANDIDATES = 3  # for each that is wanted
 STILL = 5  # of the chosen need not move
 SLOW_SECONDS = 0.25
-MOST_ROWS = 1500
+MOST_LIVELY_ROWS = 1500
 
 REJECTED, SLOW = -1, -2
 
@@ -67,6 +67,6 @@ def _answer(conn: psycopg.Connection[Any], query: str, name: str, moves: dict[st
         moves[name] = REJECTED
         return None
     assert found is not None
-    if time.monotonic() - begun > SLOW_SECONDS or found[0] > MOST_ROWS:
+    if time.monotonic() - begun > SLOW_SECONDS or found[0] > MOST_LIVELY_ROWS:
         moves[name] = SLOW
     return found

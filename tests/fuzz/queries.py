@@ -43,7 +43,7 @@ from tests.fuzz.tree import (
 )
 from tests.fuzz.windows import Windows
 
-MOST_ROWS = 300.0
+MOST_ESTIMATED_ROWS = 300.0
 NO_SCOPE = Scope(())
 DIRECTIONS = ("", "", " DESC", " NULLS FIRST", " DESC NULLS LAST")
 
@@ -343,7 +343,7 @@ class Generator:
         merged: tuple[Column, ...] = ()
         joins = random.choice((0, 0, 1, 1, 1, 2)) if depth > 1 else random.choice((0, 0, 0, 1, 1))
         for i in range(joins):
-            if source.rows > MOST_ROWS / 4:
+            if source.rows > MOST_ESTIMATED_ROWS / 4:
                 break
             way = random.random()
             if way < 0.1:
@@ -395,11 +395,13 @@ class Generator:
     def _join(self, left: Source, depth: int, scope: Scope) -> Join:
         random = self.random
         right = self._item(depth, scope)
-        if depth > 1 and random.random() < 0.2 and left.rows * right.rows < MOST_ROWS / 4:
+        if depth > 1 and random.random() < 0.2 and left.rows * right.rows < MOST_ESTIMATED_ROWS / 4:
             self.used.add("join in parentheses")
             right = self._lateral(right, scope, depth) if random.random() < 0.3 else self._join(right, depth - 1, scope)
         product = left.rows * right.rows
-        kinds = ["INNER", "INNER", "LEFT", "LEFT", "RIGHT", "FULL"] + (["CROSS"] if product < MOST_ROWS else [])
+        kinds = ["INNER", "INNER", "LEFT", "LEFT", "RIGHT", "FULL"] + (
+            ["CROSS"] if product < MOST_ESTIMATED_ROWS else []
+        )
         kind = random.choice(kinds)
         self.used.add(f"{kind} JOIN")
         if kind == "CROSS":
@@ -417,10 +419,10 @@ class Generator:
         condition = self._join_condition(left, right, kind, product, scope)
         if condition is None:
             return Join(
-                "CROSS" if product < MOST_ROWS else "INNER",
+                "CROSS" if product < MOST_ESTIMATED_ROWS else "INNER",
                 left,
                 right,
-                None if product < MOST_ROWS else FALSE,
+                None if product < MOST_ESTIMATED_ROWS else FALSE,
                 rows=product,
             )
         return Join(kind, left, right, condition, rows=rows)
@@ -447,7 +449,7 @@ class Generator:
         ]
         if not pairs:
             return None
-        if kind != "FULL" and product < MOST_ROWS and random.random() < 0.15:
+        if kind != "FULL" and product < MOST_ESTIMATED_ROWS and random.random() < 0.15:
             self.used.add("theta")
             return self.expressions.condition(Scope(left.columns() + right.columns(), scope.outer), 1)
         ints = [p for p in pairs if p[0].type == INT] or pairs

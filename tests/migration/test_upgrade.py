@@ -10,7 +10,7 @@ import pytest
 from pgtrickle.db import SCHEMA_VERSION, connect, install, installed_version
 from tests.conftest import create_database
 from tests.line import Line
-from tests.migration.earlier import Earlier, check_refreshed, upgrade
+from tests.migration.earlier import WRITTEN, Earlier, check_refreshed, upgrade
 from tests.migration.fixture import VERSIONS
 from tests.migration.schema import difference, schema_of
 
@@ -19,10 +19,10 @@ def test_there_is_a_fixture_of_each_earlier_version() -> None:
     assert [f"v{number}" for number in range(1, SCHEMA_VERSION)] == list(VERSIONS)
 
 
-@pytest.mark.timeout(300)
 def test_upgrade_keeps_content_and_loses_no_change(earlier: Earlier, make_line: Callable[[str], Line]) -> None:
-    content = earlier.content()
+    content, before = earlier.content(), earlier.before_changes()
     assert all(content.values())
+    assert all(before.values())
     earlier.write(0)
     late = earlier.main.connect(autocommit=False)  # writes before the upgrade, commits after it
     late.execute("UPDATE orders SET amount = amount + 3 WHERE id = 15")
@@ -38,12 +38,13 @@ def test_upgrade_keeps_content_and_loses_no_change(earlier: Earlier, make_line: 
         conn.close()
     assert earlier.main.sql(version) == earlier.origin.sql(version) == [(SCHEMA_VERSION,)]
     late.commit()
+    assert earlier.before_changes() == before
     earlier.write(2)
     assert earlier.content() == content
-    check_refreshed(make_line(earlier.main.dsn))
+    assert earlier.marked() == WRITTEN
+    check_refreshed(earlier, make_line(earlier.main.dsn))
 
 
-@pytest.mark.timeout(300)
 def test_upgraded_schema_equals_a_new_one(earlier: Earlier) -> None:
     installed = create_database(earlier.main.server, "fresh")
     upgrade(installed)
@@ -57,11 +58,10 @@ def test_upgraded_schema_equals_a_new_one(earlier: Earlier) -> None:
     assert not difference(schema_of(installed.dsn), fresh)
 
 
-@pytest.mark.timeout(300)
 def test_upgrade_that_is_killed_leaves_the_earlier_catalog_at_work(
     earlier: Earlier, make_line: Callable[[str], Line]
 ) -> None:
-    before, content = schema_of(earlier.main.dsn), earlier.content()
+    schema, content, before = schema_of(earlier.main.dsn), earlier.content(), earlier.before_changes()
     conn = connect(earlier.main.dsn, role="install", as_service=False)
     conn.execute("SELECT 1")
     install(conn)
@@ -70,12 +70,14 @@ def test_upgrade_that_is_killed_leaves_the_earlier_catalog_at_work(
     with pytest.raises(psycopg.Error):
         conn.commit()
     earlier.write(1)
-    assert not difference(schema_of(earlier.main.dsn), before)
+    assert not difference(schema_of(earlier.main.dsn), schema)
     assert earlier.main.sql("SELECT max(version) FROM pgtrickle.pgt_schema_version") == [(earlier.version,)]
     assert earlier.content() == content
     earlier.main.sql("SELECT pgtrickle.create_stream_table('made', 'SELECT id FROM orders', initialize => false)")
     earlier.main.sql("SELECT pgtrickle.drop_stream_table('made')")
     upgrade(earlier.main)
     upgrade(earlier.origin)
+    assert earlier.before_changes() == before
     earlier.write(2)
-    check_refreshed(make_line(earlier.main.dsn))
+    assert earlier.marked() == WRITTEN
+    check_refreshed(earlier, make_line(earlier.main.dsn))

@@ -332,7 +332,7 @@ def test_key_of_a_row_is_for_readers_of_the_source(line: Line, installed: Databa
 
 
 def test_row_that_was_written_lately_is_found_in_a_large_source(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(culprit, "MOST_ROWS", 5)
+    monkeypatch.setattr(culprit, "MOST_SEARCHED_ROWS", 5)
     line.sql("INSERT INTO t SELECT n, n FROM generate_series(4, 30) AS n")
     line.create("x", "SELECT id, 100 / v AS share FROM t", mode="DIFFERENTIAL")
     line.sql("INSERT INTO t VALUES (3, 0)")

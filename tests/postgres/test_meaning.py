@@ -66,6 +66,8 @@ QUERIES = {
     "view": "SELECT v, id FROM seen",
 }
 
+GROUPS = ("distinct", "group", "union", "except")  # tables with a state
+
 
 @pytest.fixture
 def author(installed: Database) -> psycopg.Connection[Any]:
@@ -75,13 +77,13 @@ def author(installed: Database) -> psycopg.Connection[Any]:
     return connection
 
 
-def load(installed: Database, name: str) -> tuple[list[tuple[Any, ...]], Reason | None]:
-    """The rows of a load as texts, and why the table is FULL."""
+def load(installed: Database, name: str) -> tuple[list[tuple[Any, ...]] | None, Reason | None]:
+    """The rows of a load as texts (None: of groups, which are loaded with their state), and why the table is FULL."""
     with connect(installed.dsn, role="test", autocommit=True) as conn:
         (table,) = [t for t in catalog.load_stream_tables(conn) if t.name == name]
         _, compiled = prepare(conn, table)
         if compiled.groups is not None:
-            return [], compiled.reason
+            return None, compiled.reason
         rows = conn.execute(f"SELECT q.r::text[] FROM ({compiled.load_sql}) AS q(r)").fetchall()
         width = len(table.columns)
         return sorted((tuple(r[0][:width]) for r in rows), key=repr), compiled.reason
@@ -97,18 +99,19 @@ def test_loads(installed: Database, author: psycopg.Connection[Any], type_: str)
     reasons = {}
     for label, query in QUERIES.items():
         try:
-            wanted = author.execute(query).fetchall()
+            author.execute(query)
         except psycopg.errors.UndefinedFunction:
             continue  # the type has no such operator
         author.execute("SELECT pgtrickle.create_stream_table('st', %s)", (query,))
         found, reasons[label] = load(installed, "st")
         assert "operator does not exist" not in str(reasons[label])
-        if found:
+        if found is None:
+            assert label in GROUPS
+        else:
             names = [c.name for c in author.execute(f"SELECT * FROM ({query}) AS q LIMIT 0").description or ()]
             casts = ", ".join(f'"{n}"::text' for n in names)
-            del wanted
             wanted = author.execute(f"SELECT {casts} FROM ({query}) AS q").fetchall()
-            if label not in ("distinct", "group", "union", "except"):
+            if label not in GROUPS:  # one of several equal values is shown
                 assert sorted(wanted, key=repr) == found, (label, type_)
             assert len(wanted) == len(found), (label, type_)
         author.execute("SELECT pgtrickle.drop_stream_table('st')")

@@ -220,13 +220,13 @@ def test_no_commit_is_missed_by_a_scheduler_that_waits_for_notifications_only(st
         random, missed = Random(number), []
         with psycopg.connect(stage.database.dsn, autocommit=True) as conn:
             for row in range(rounds):
-                together.wait(120)
+                together.wait(600)
                 time.sleep(random.uniform(0, 3 * debounce))
                 seen.clear()
                 with conn.transaction():
                     conn.execute(f"INSERT INTO t{number} VALUES (%s, 0)", (row,))
                     time.sleep(random.uniform(0, 3 * debounce))
-                if not seen.wait(30):
+                if not seen.wait(300):
                     missed.append(row)
                     conn.execute(f"NOTIFY {WAKE_CHANNEL}")
         return missed

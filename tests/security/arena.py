@@ -159,7 +159,7 @@ class Arena:
         conn.add_notice_handler(
             lambda d: trial.report.notices.append(f"{d.message_primary} {d.message_detail} {d.message_hint}")
         )
-        conn.execute("SET statement_timeout = '20s'")
+        conn.execute("SET statement_timeout = '300s'")
         _run(conn, named((HERE / "payload.sql").read_text(), number, self.service))
         return trial
 

@@ -4,11 +4,15 @@ execute afterwards, and by the privileges that its code ran with."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.security.arena import Arena
 from tests.security.made import check_attempt
 
 VERSION = 15
 INSTALLED_BY = "ordinary"
+
+pytestmark = pytest.mark.attempts
 
 test_attempt = check_attempt
 

@@ -23,7 +23,7 @@ from pgtrickle.pipeline.expressions.types import date_style, time_zone
 from tests.spark.edges import HOURS, INTERVALS, KINDS, NAMES, ORIGINS, PATTERNS, TARGETS, WIDTHS, Kind
 
 LETTERS = "abcd"
-MOST_ROWS = 320
+MOST_CASES = 320
 ARROW = {
     "boolean": pa.bool_(),
     "smallint": pa.int16(),
@@ -173,10 +173,10 @@ class Sheet:
 
     def rows(self) -> list[tuple[str | None, ...]]:
         every = list(itertools.product(*((*kind.values, None) for kind in self.kinds)))
-        if len(every) <= MOST_ROWS:
+        if len(every) <= MOST_CASES:
             return every
-        step = next(s for s in range(len(every) // MOST_ROWS, len(every)) if s % 2 and s % 3 and s % 5 and s % 7)
-        return [every[i * step % len(every)] for i in range(MOST_ROWS)]
+        step = next(s for s in range(len(every) // MOST_CASES, len(every)) if s % 2 and s % 3 and s % 5 and s % 7)
+        return [every[i * step % len(every)] for i in range(MOST_CASES)]
 
 
 def sheets(cases: Iterable[Case]) -> list[Sheet]:
@@ -381,10 +381,10 @@ class Suite:
         rows: dict[str, list[int]] = {}
         for n, (asked, error) in enumerate(zip(question.asked, question.answers.errors, strict=True)):
             if not asked:
-                rows.setdefault(error or "misfit", []).append(n)
+                rows.setdefault(error or "overflow", []).append(n)
         for kind, (n, *_) in sorted(rows.items()):
             label = question.case.sql if question.case.entry is None else question.case.entry.label
-            what = (label, kind) if kind != "misfit" else (f"{label} {[k.sql for k in question.case.kinds]}", kind)
+            what = (label, kind) if kind != "overflow" else (f"{label} {[k.sql for k in question.case.kinds]}", kind)
             if self.seen[what]:  # each is a job
                 continue
             self.seen[what] += 1
@@ -392,10 +392,10 @@ class Suite:
                 got = frame.where(f.col("n") == n).select(column(question.node).alias("r")).collect()[0][0]
             except Exception as error:  # noqa: BLE001 - its text is what is looked at
                 ours = failure(str(error))
-                if ours is None or (kind == "misfit" and not isinstance(ours, InexactValueError)):
+                if ours is None or (kind == "overflow" and not isinstance(ours, InexactValueError)):
                     self.note(question, n, f"fails with {_short(error)}")
                 continue
-            if kind != "misfit":
+            if kind != "overflow":
                 self.note(question, n, f"PostgreSQL fails with {kind}, Spark gives {got!r}")
             elif bits(got) != bits(want := _wanted(question, n)):
                 self.note(question, n, f"PostgreSQL {want!r}, Spark {got!r}")

@@ -77,10 +77,11 @@ def test_many_rows_that_ask_do_not_each_look_through_all_changes(line: Line) -> 
     line.sql("CREATE INDEX ON sale (part); ANALYZE")
     query = "SELECT p.id FROM part AS p WHERE p.least > (SELECT sum(s.qty) FROM sale AS s WHERE s.part = p.id)"
     line.sql("SELECT pgtrickle.create_stream_table('scarce', %s, 'calculated', 'DIFFERENTIAL')", query)
-    line.tick()
+    (loaded,) = line.tick()
     line.sql("UPDATE sale SET qty = qty + 1 WHERE id % 3 = 0; UPDATE part SET least = least + 1 WHERE id % 2 = 0")
-    line.sql("SET statement_timeout = '20s'")
-    outcomes = line.tick()
-    assert [(o.action, o.error) for o in outcomes] == [("DIFFERENTIAL", None)]
-    assert sum(outcomes[0].timings.values()) < 10_000
+    (refreshed,) = line.tick()
+    assert (refreshed.action, refreshed.error) == ("DIFFERENTIAL", None)
+    load_ms, refresh_ms = sum(loaded.timings.values()), sum(refreshed.timings.values())
+    # The load evaluates the subquery once for each row, by an index. About 20 x of it; the square is more than 1,000 x.
+    assert refresh_ms < 300 * load_ms
     line.equal("scarce")

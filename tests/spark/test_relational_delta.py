@@ -62,7 +62,7 @@ def test_nothing_changes_where_no_input_does(database: Database, session: Any) -
 
 def test_deltas_of_random_queries(database: Database, session: Any) -> None:
     connection = database.connect()
-    connection.execute("SET statement_timeout = 5000")
+    connection.execute("SET statement_timeout = '300s'")
     case = generate(SEED).case
     for statement in (*case.setup, *case.views):
         connection.execute(statement.encode())

@@ -1,4 +1,4 @@
-"""Every type through the whole line, with the values that break naive carriers, on both paths.
+"""Every type through the whole line, with the values that break naive codecs, on both paths.
 
 Text is compared as well as equality: 1.0 is not 1.00 here, nor -0 the same as 0.
 """

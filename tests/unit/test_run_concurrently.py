@@ -1,4 +1,4 @@
-"""Errands to several servers: none waits for another that is stuck."""
+"""Tasks at several servers: none waits for another that is stuck."""
 
 from __future__ import annotations
 

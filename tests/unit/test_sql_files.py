@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -60,3 +61,39 @@ LATER_COLUMNS = (
 def test_no_statement_needs_a_column_of_a_later_postgresql(file: Path) -> None:
     text = re.sub(r"--.*", "", file.read_text())
     assert re.findall(rf"\b\w+\.(?:{'|'.join(LATER_COLUMNS)})\b", text) == []
+
+
+# Why a statement over tables that have names stays in a module. No new ones: they go to sql/queries.
+INLINE = {
+    "db/connect.py": "names the kind of membership, which depends on the version of PostgreSQL",
+    "demo/run.py": "the demo reads the history as its users do",
+    "demo/view.py": "the demo reads the history as its users do",
+    "refresh/pending.py": "composed for the columns of each reader",
+    "refresh/recompute.py": "sent with others in one round trip, with numbered parameters",
+}
+_READS_OR_WRITES = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|MERGE|WITH)\b")
+_NAMED_TABLE = re.compile(
+    r"(?:\bFROM|\bJOIN|\bINTO|^\s*UPDATE)\s+(?:ONLY\s+)?"
+    r"(?:(?:pgtrickle|pgtrickle_changes|pg_catalog|information_schema)\.|pg_)\w++(?!\s*[.(])"
+)
+
+
+def _text(node: ast.AST) -> str:
+    """Of a literal, with {} for what is computed."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value) or "{}" for value in values)
+        case _:
+            return ""
+
+
+def test_statements_over_tables_are_in_files() -> None:
+    """Utility statements, calls of functions and statements composed of identifiers may be inline."""
+    inline = set()
+    for path in PACKAGE.rglob("*.py"):
+        texts = map(_text, ast.walk(ast.parse(path.read_text())))
+        if any(_READS_OR_WRITES.match(text) and _NAMED_TABLE.search(text) for text in texts):
+            inline.add(str(path.relative_to(PACKAGE)))
+    assert inline == set(INLINE)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pgtrickle.db.statements import statement
 from pgtrickle.model.catalog import REGION, Column
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import FIRST_OF_USERS, as_text, from_text
@@ -142,10 +143,7 @@ def reshape(conn: Connection, target: Target) -> None:
     """Alters the table before a load: the columns of the definition, and the hidden column of regions."""
     conn.execute("SELECT pgtrickle._reshape(%s)", (target.pgt_id,))
     has_region = any(c.name == REGION for c in target.columns)
-    row = conn.execute(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = %s::pg_catalog.regclass AND attname = %s)",
-        (target.table, REGION),
-    ).fetchone()
+    row = conn.execute(statement("has_column"), {"table": target.table, "column": REGION}).fetchone()
     if row is None or bool(row[0]) == has_region:
         return
     if has_region:

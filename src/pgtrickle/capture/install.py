@@ -162,6 +162,6 @@ def _remove(conn: Connection, relid: int, *, only_if_unused: bool = False) -> No
             return
         conn.execute(f"DROP FUNCTION IF EXISTS {capture_function_name(relid)}() CASCADE")
         conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")
-        conn.execute("DELETE FROM pgtrickle_changes.moves WHERE source = %s", [relid])
-        conn.execute("DELETE FROM pgtrickle.pgt_sources WHERE source_relid = %s", [relid])
+        for name in ("moves_forget", "source_forget"):
+            conn.execute(statement(name), {"relid": relid})
         conn.execute("SELECT pgtrickle._wake('capture')")

@@ -55,9 +55,7 @@ def uninstall(
             typer.echo(line)
         if not yes:
             typer.confirm(f"Remove pgtrickle from {redact(dsn)}?", abort=True)
-        owner = connection.execute(
-            "SELECT pg_catalog.pg_get_userbyid(nspowner)::text FROM pg_catalog.pg_namespace WHERE nspname = 'pgtrickle'"
-        ).fetchone()
+        owner = connection.execute(statement("installed_by")).fetchone()
         uninstall_objects(connection, drop_tables=drop_tables)
         connection.commit()
         remaining = _remove_replica_files(connection)

@@ -25,7 +25,7 @@ from pgtrickle.settings import ALIASES, describe
 
 INSTALL_LOCK = 0x70677472  # "pgtr"
 SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database
-_TURN_OUT_SECONDS = 10.0
+_TERMINATION_SECONDS = 10.0
 ROLE_MARK = "Created by pgtrickle install, for its objects."  # the comment of such a role
 
 
@@ -158,7 +158,7 @@ def _terminate_backends(conn: Connection) -> None:
 
     It locks objects in other orders than they are dropped here: otherwise deadlocks could occur.
     """
-    deadline = time.monotonic() + _TURN_OUT_SECONDS
+    deadline = time.monotonic() + _TERMINATION_SECONDS
     while time.monotonic() < deadline:
         conn.execute(statement("terminate_backends"))
         row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [SCHEDULER_LOCK]).fetchone()

@@ -77,8 +77,8 @@ def install_as_service(conn: Connection, service_role: str | None = None) -> Ins
                 conn.execute(statement("terminate_backends"))
         install(conn, as_role=target if is_service else None)
         with conn.transaction(), become(conn, target if is_service else None):
-            text = "SELECT pg_catalog.quote_ident(rolname), rolcanlogin FROM pg_catalog.pg_roles WHERE rolname = %s"
-            quoted, can_log_in = conn.execute(text, [target]).fetchone() or (target, False)
+            role = conn.execute(statement("role_by_name"), {"name": target}).fetchone()
+            quoted, can_log_in = role or (target, False)
             needed = _statements(conn, "service_needs", target)
             suggested = _statements(conn, "service_candidates", target) if is_service else ()
     left = tuple(line for line in suggested if line not in needed)
@@ -166,8 +166,7 @@ def _try(conn: Connection, text: str, problem: str, hint: str) -> None:
 
 def _prepare_broker(conn: Connection, service: str) -> None:
     """Does what sql/install/capture/broker.sql does for a privileged role; the service role is not privileged."""
-    row = conn.execute("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = %s", [BROKER_ROLE]).fetchone()
-    if row is None:
+    if conn.execute(statement("role_by_name"), {"name": BROKER_ROLE}).fetchone() is None:
         conn.execute(f"CREATE ROLE {BROKER_ROLE} NOLOGIN NOINHERIT")
     options = " WITH INHERIT FALSE, SET TRUE" if conn.info.server_version >= 160000 else ""
     conn.execute(f"GRANT {BROKER_ROLE} TO {service}{options}")

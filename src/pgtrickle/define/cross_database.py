@@ -92,7 +92,7 @@ class PendingDefinition:
 def reads_replicas(home: Connection, pgt_id: int | None, engine: str | None) -> bool:
     """Whether a stream table with this option reads tables of other databases from their replicas. None: as it is."""
     if engine is None and pgt_id is not None:
-        row = home.execute("SELECT engine FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,)).fetchone()
+        row = home.execute(statement("engine_option"), {"id": pgt_id}).fetchone()
         engine = None if row is None else row[0]
     return engine == "spark"
 

@@ -213,10 +213,7 @@ def _tree(
     """A parse tree and its operators. The text is parsed, but not executed."""
     try:
         with translated(), looked_at(conn, table, query, _VIEW, path=path, relids=relids) as (looking, _):
-            row = looking.execute(
-                "SELECT r.ev_action::text, pgtrickle._operators(r.ev_class)::int8[] FROM pg_catalog.pg_rewrite AS r "
-                f"WHERE r.ev_class = 'pg_temp.{_VIEW}'::pg_catalog.regclass"
-            ).fetchone()
+            row = looking.execute(statement("parse_tree"), {"view": f"pg_temp.{_VIEW}"}).fetchone()
     except DefinitionError:
         return None
     assert row is not None

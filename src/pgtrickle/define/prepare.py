@@ -285,10 +285,8 @@ def _settled(
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
     elif not is_judged(table) or not has_same_keys:
-        home.execute(
-            "UPDATE pgtrickle.pgt_stream_tables SET plan = plan || %s::jsonb WHERE pgt_id = %s",
-            (json.dumps({"code": table.code, "keys": table.keys}), table.pgt_id),
-        )
+        keys = json.dumps({"code": table.code, "keys": table.keys})
+        home.execute(statement("plan_merge"), {"id": table.pgt_id, "keys": keys})
     return compiled
 
 

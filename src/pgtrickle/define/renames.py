@@ -115,8 +115,8 @@ def has_renamed(conn: Connection, table: StreamTable) -> bool:
 
 def _is_locked(conn: Connection, table: StreamTable) -> bool:
     """False: it was altered meanwhile; the next preparation detects this."""
-    version = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s AND definition_version = %s FOR UPDATE"
-    return conn.execute(version, (table.pgt_id, table.definition_version)).fetchone() is not None
+    wanted = {"id": table.pgt_id, "version": table.definition_version}
+    return conn.execute(statement("definition_lock"), wanted).fetchone() is not None
 
 
 def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> StreamTable:

@@ -73,10 +73,7 @@ def adopt_if_restored(conn: Connection, table: StreamTable) -> StreamTable:
     if table.mirror is not None:
         return table
     with translated():
-        row = conn.execute(
-            "SELECT defined_in IS DISTINCT FROM pgtrickle._place() FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s",
-            (table.pgt_id,),
-        ).fetchone()
+        row = conn.execute(statement("defined_elsewhere"), {"id": table.pgt_id}).fetchone()
     return adopt(conn, table) if row is not None and row[0] else table
 
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pgtrickle.db import connect, translated
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.replica import ReplicaStore
 from pgtrickle.telemetry import REPLICA_FAILED, event
@@ -38,7 +39,7 @@ class ReplicaAdvancer:
                 return
             self._checked_at = time.monotonic()
         with translated():
-            row = conn.execute("SELECT EXISTS (SELECT FROM pgtrickle.pgt_replicas)").fetchone()
+            row = conn.execute(statement("has_replicas")).fetchone()
         if row is not None and row[0]:
             self._thread = threading.Thread(
                 target=self._advance, args=(store,), name=f"replicas {self._name}", daemon=True

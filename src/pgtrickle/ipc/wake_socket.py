@@ -32,7 +32,7 @@ class WakeSocket:
 
 
 def bell_path(directory: Path, slot: int) -> Path:
-    return directory / f"bell{slot}"
+    return directory / f"wake{slot}"
 
 
 def ring(path: Path) -> None:

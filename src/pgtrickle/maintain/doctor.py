@@ -128,6 +128,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
         names = [name for name, version in catalogs.items() if version.problem(name) is None]
         late: list[str] = []
         stopped: list[str] = []
+        triggers: list[str] = []
         mirrored: list[frozenset[str]] = []
         rights: list[Rights | None] = []
         for name in names:
@@ -136,6 +137,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
                     loaded[name] = sources.load(current_settings(connection))
                 late += _late(connection)
                 stopped += _stopped(connection)
+                triggers += _triggers(connection)
                 mirrored.append(_mirrored(connection))
                 rights.append(rights_in(connection))
         is_brokered = any(found.settings.enable_refresh_broker for found in loaded.values())
@@ -164,6 +166,9 @@ def _server(dsn: str, sources: Sources) -> _Server:
                 "; ".join(wrong) or f"valid ({len(loaded)} database{'' if len(loaded) == 1 else 's'})",
             ),
             Finding("stream tables", not stopped, "; ".join(stopped) or "none is in status ERROR or SUSPENDED"),
+            Finding(
+                "triggers", not triggers, "; ".join(triggers) or "no trigger of a stream table relies on a search_path"
+            ),
             Finding("readers", not late, "; ".join(late) or "no reader in another database blocks trimming"),
         ),
         fleet.settings,
@@ -198,6 +203,23 @@ def _stopped(connection: Connection) -> list[str]:
         ).fetchall()
     database = connection.info.dbname
     return [f"{database}: {name} is in status {status}" + (f": {said}" if said else "") for name, status, said in rows]
+
+
+def _triggers(connection: Connection) -> list[str]:
+    """Refreshes call triggers with a search_path of pg_catalog alone."""
+    from pgtrickle.db.connect import translated
+
+    with translated():
+        row = connection.execute("SELECT to_regprocedure('pgtrickle._triggers_along()') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return []
+        rows = connection.execute("SELECT function, table_name, word, path FROM pgtrickle._triggers_along()").fetchall()
+    name = connection.info.dbname
+    return [
+        f"{name}: {function}, a trigger of {table}, finds {word} along a search_path, and refreshes have none "
+        f"(hint: ALTER FUNCTION {function} SET search_path = {path})"
+        for function, table, word, path in rows
+    ]
 
 
 def _late(connection: Connection) -> list[str]:

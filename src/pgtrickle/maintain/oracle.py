@@ -8,13 +8,14 @@ and the author's settings, independent of the text that refreshes use.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, DefinitionError
-from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.maintain.compare import column_list
 from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.text.tokens import without_constants
 
@@ -26,12 +27,23 @@ VIEW = "pg_temp.__pgt_probe"
 AS_TYPED = "the query as its author typed it"
 AS_KEPT = "the stored query text"
 AS_OF = "the stored query text at the table's cut"
+AS_OF_TYPED = f"{AS_OF}, which equals {AS_TYPED} over the rows of now"
+TEXT_DIFFERS = f"{AS_TYPED}, over the rows of now: the stored query text returns other rows"
 AT_CUTS = "the stored query text over copies of the tables of other databases at the table's cuts"
 TIES_DECIDED = "the query with a total order for the ties of its LIMIT"
 
 
-def as_typed(conn: Connection, table: StreamTable) -> str | None:
-    """A query over a view that is dropped with the transaction; None if the text can no longer be parsed with its
+@dataclass(frozen=True, slots=True)
+class TypedQuery:
+    """The author's text, or a query over a view of it. `path`: the search_path that the text needs, in a session of the
+    author: no view there, because the author's code could read it, and call itself."""
+
+    query: str
+    path: str | None = None
+
+
+def as_typed(conn: Connection, table: StreamTable) -> TypedQuery | None:
+    """The view is dropped with the transaction; None if the text can no longer be parsed with its
     meaning: for tables of versions that did not store settings, of other databases, or with names that have another
     meaning now."""
     path = table.session_settings.get("search_path")
@@ -59,5 +71,4 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
             conn.execute(statement("still_trusted"), {"probe": VIEW, "id": table.pgt_id})
     except (ConfigError, DefinitionError, NotDifferentiableError):
         return None
-    # By name: the star of a stream table, as typed, has hidden columns.
-    return f"SELECT {', '.join(quote_ident(c.name) for c in table.columns)} FROM {VIEW}"
+    return TypedQuery(f"SELECT {column_list(table)} FROM {VIEW}")

@@ -145,8 +145,7 @@ class MirrorManager:
         """Checks the privileges of authors of local stream tables at these origins (None: all)."""
         with translated():
             if keys is None:
-                keys_of_mirrors = home.execute("SELECT DISTINCT origin_key FROM pgtrickle.pgt_mirrors").fetchall()
-                keys = [key for (key,) in keys_of_mirrors]
+                keys = [key for (key,) in home.execute(statement("origins_mirrored")).fetchall()]
             mirrors = [t.mirror for t in catalog.load_mirrors(home, keys) if t.mirror is not None]
         for key in dict.fromkeys(m.key for m in mirrors):
             with suppress(TransientError):  # unreachable, so nothing is read from it
@@ -312,10 +311,8 @@ class MirrorManager:
             try:
                 origin_dsn(self._dsn, self._origins.servers, mirror.server, mirror.database)
                 with self._origins.session(self._dsn, mirror) as conn, translated():
-                    conn.execute(
-                        "DELETE FROM pgtrickle.pgt_readers WHERE reader_key = %s AND mirror_id = %s",
-                        (self._as_reader(home).key, table.pgt_id),
-                    )
+                    reader = {"reader": self._as_reader(home).key, "mirror": table.pgt_id}
+                    conn.execute(statement("reader_forget"), reader)
             except TransientError:
                 continue
             except PgtrickleError:

@@ -18,7 +18,7 @@ from pgtrickle.observe.state import FinishedUnit, Refresh
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-MOST_ROWS = 5_000  # of one read; the rest is read next time
+ROWS_PER_READ = 5_000  # of one read; the rest is read next time
 OVERLAP = 500  # numbers before the end of the last read that are read again
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -90,13 +90,13 @@ class RefreshCounts:
             self._tails = _Tail(refresh), _Tail(job)
             return
         refreshes, units = self._tails
-        cursor = conn.execute(statement("observed_refreshes"), {"after": refreshes.after, "most": MOST_ROWS})
+        cursor = conn.execute(statement("observed_refreshes"), {"after": refreshes.after, "most": ROWS_PER_READ})
         finished = [Refresh(*row) for row in cursor.fetchall()]
         new = refreshes.take(refresh.refresh_id for refresh in finished)
         for refresh in finished:
             if refresh.refresh_id in new:
                 self.add(refresh)
-        cursor = conn.execute(statement("observed_finished_units"), {"after": units.after, "most": MOST_ROWS})
+        cursor = conn.execute(statement("observed_finished_units"), {"after": units.after, "most": ROWS_PER_READ})
         ended = [FinishedUnit(*row) for row in cursor.fetchall()]
         new = units.take(unit.job_id for unit in ended)
         for unit in ended:

@@ -32,8 +32,6 @@ ASKED_SECONDS = 5.0  # a reader that has asked recently will ask again: its chan
 
 KEEP_SECONDS = 60.0  # then the rows of a reading are released
 
-_POSITIONS = "SELECT reader_key, mirror_id, snapshot::text, netted::text FROM pgtrickle.pgt_readers"
-
 Shape = tuple[int, ...]  # the columns that a reader needs, in its order
 Place = tuple[str, int]  # database and mirror
 
@@ -159,7 +157,10 @@ def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
             relids = sorted({w.relid for w in wants})
             with conn.pipeline():  # in one round trip
                 cursors = [conn.execute(statement(name)) for name in ("cut", "timeline")]
-                cursors += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
+                cursors += [
+                    conn.execute(statement("reader_positions")),
+                    conn.execute(statement("fingerprints"), {"relids": relids}),
+                ]
                 cursors += [conn.execute(statement("buffer_types"), {"relids": relids})]
                 tokens = sorted({w.reading for w in wants if w.reading is not None})
                 cursors += [conn.execute(statement("readings_known"), {"tokens": tokens})]
@@ -203,7 +204,7 @@ def known_readings(conn: Connection, tokens: Iterable[str | None]) -> frozenset[
 
 def positions(conn: Connection) -> dict[Place, Position]:
     """The position of each mirror as the origin knows it."""
-    return _positions(conn.execute(_POSITIONS).fetchall())
+    return _positions(conn.execute(statement("reader_positions")).fetchall())
 
 
 def _positions(rows: Sequence[tuple[Any, ...]]) -> dict[Place, Position]:

@@ -49,14 +49,14 @@ class OriginPoller:
     def __init__(self, name: str, session: OriginSession, wake: Callable[[], None]) -> None:
         self._session = session
         self._wake = wake
-        self._questions: queue.SimpleQueue[Sequence[tuple[int, Cut | None]] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Sequence[tuple[int, Cut | None]] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[PollResult] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self._failures = 0
         self.next_at = 0.0  # not before, in seconds since the epoch
         self.problem: str | None = None
         self._is_replaced = False
-        threading.Thread(target=self._run, name=f"look at {name}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"poll {name}", daemon=True).start()
 
     def ask(self, sources: Sequence[tuple[int, Cut | None]], now: float) -> bool:
         """False: it is still busy, or backs off after a failure."""
@@ -68,7 +68,7 @@ class OriginPoller:
         if now < self.next_at:
             return False
         self._busy_since = now
-        self._questions.put(sources)
+        self._requests.put(sources)
         return True
 
     def take_result(self) -> list[PollResult]:
@@ -83,22 +83,22 @@ class OriginPoller:
         return is_replaced
 
     def close(self) -> None:
-        self._questions.put(None)
+        self._requests.put(None)
         self._session.cut_off()
 
     def _run(self) -> None:
         while True:
             try:
-                sources = self._questions.get(timeout=IDLE_SECONDS)
+                sources = self._requests.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 self._session.close()
                 continue
             if sources is None:
                 self._session.close()
                 return
-            self._look(sources)
+            self._poll(sources)
 
-    def _look(self, sources: Sequence[tuple[int, Cut | None]]) -> None:
+    def _poll(self, sources: Sequence[tuple[int, Cut | None]]) -> None:
         try:
             result = self._session.scan(sources)
         except PgtrickleError as error:
@@ -112,10 +112,10 @@ class OriginPoller:
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None
-        look = PollResult(sources, time.monotonic(), result)
-        self._results.put(look)
+        polled = PollResult(sources, time.monotonic(), result)
+        self._results.put(polled)
         self._busy_since = None
-        if look.changed_sources():
+        if polled.changed_sources():
             self._wake()
 
     def _failed(self, why: str) -> None:

@@ -135,9 +135,7 @@ class OriginSessions:
         for server, dsn in servers.items():
             try:
                 with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
-                    row = conn.execute(
-                        "SELECT EXISTS (SELECT FROM pg_database WHERE datname = %s)", (database,)
-                    ).fetchone()
+                    row = conn.execute(statement("has_database"), {"name": database}).fetchone()
             except PgtrickleError as error:
                 away = error
                 continue

@@ -55,11 +55,11 @@ class _Origin:
     mirrors: dict[int, list[int]] = field(default_factory=dict)  # source there -> mirrors here
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # last count of the broker: generation and count
     since: dict[int, Cut] = field(default_factory=dict)  # the cut up to which each source was checked
-    lookout: OriginPoller | None = None
+    poller: OriginPoller | None = None
     begun: float = -math.inf  # our latest poll
     is_direct: bool = False  # because counts are missing
     late: float = math.inf  # until then we wait for a late count
-    told: str | None = None  # the problem that was logged
+    logged_problem: str | None = None
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class OriginChanges(Protocol):
 
     @property
     def changes_seen_at(self) -> Mapping[int, float]:
-        """Mirror -> end of the latest look that found changes."""
+        """Mirror -> end of the latest poll that found changes."""
 
     def watch(self, mirrors: Iterable[MirroredSource]) -> None: ...
 
@@ -140,9 +140,9 @@ class OriginChangeTracker:
         self._registered: tuple[Interest, ...] = ()
         self._retry_at = math.inf
         self._unfit = 0
-        self._is_believing = False
-        self._answers: Mapping[tuple[str, int], SourceStatus] = {}
-        self.changes_seen_at: dict[int, float] = {}  # mirror -> end of the latest look that found changes
+        self._uses_broker = False
+        self._counts: Mapping[tuple[str, int], SourceStatus] = {}
+        self.changes_seen_at: dict[int, float] = {}  # mirror -> end of the latest poll that found changes
 
     def watch(self, mirrors: Iterable[MirroredSource]) -> None:
         """Sets all mirrors. The state of their sources is kept."""
@@ -156,11 +156,11 @@ class OriginChangeTracker:
                 if old is not None:
                     origin.known, origin.since, origin.begun = old.known, old.since, old.begun
                     if old.name == origin.name:
-                        origin.lookout, origin.told, old.lookout = old.lookout, old.told, None
+                        origin.poller, origin.logged_problem, old.poller = old.poller, old.logged_problem, None
             origin.mirrors.setdefault(mirror.relid, []).append(mirror.pgt_id)
         for old in self._origins.values():
-            if old.lookout is not None and (old.key not in origins or origins[old.key].lookout is not old.lookout):
-                old.lookout.close()
+            if old.poller is not None and (old.key not in origins or origins[old.key].poller is not old.poller):
+                old.poller.close()
         for origin in origins.values():
             for known in (origin.known, origin.since):
                 for relid in known.keys() - origin.mirrors.keys():
@@ -174,7 +174,7 @@ class OriginChangeTracker:
         if not self._origins and not self._registered:
             return []
         interval = settings.scheduler_interval_ms / 1000
-        self._consult(reader, settings, now)
+        self._read_counts(reader, settings, now)
         changed: list[int] = []
         for origin in self._origins.values():
             for relid, at in self._of(origin, interval, now):
@@ -188,20 +188,20 @@ class OriginChangeTracker:
         earliest = math.inf
         for origin in self._origins.values():
             earliest = min(earliest, origin.late)
-            if origin.is_direct and origin.lookout is not None:
-                earliest = min(earliest, max(origin.begun + interval, origin.lookout.next_at))
+            if origin.is_direct and origin.poller is not None:
+                earliest = min(earliest, max(origin.begun + interval, origin.poller.next_at))
         return earliest
 
     # -- the broker
     # -------------------------------------------------------------------------------------------------------
 
-    def _consult(self, reader: str, settings: Settings, now: float) -> None:
+    def _read_counts(self, reader: str, settings: Settings, now: float) -> None:
         interests: tuple[Interest, ...] = ()
-        self._answers = {}
-        self._is_believing = settings.enable_refresh_broker and settings.adaptive_batch_coalescing
+        self._counts = {}
+        self._uses_broker = settings.enable_refresh_broker and settings.adaptive_batch_coalescing
         if self._registry is None:
             return
-        if self._is_believing:
+        if self._uses_broker:
             ms = settings.scheduler_interval_ms
             interests = tuple(
                 Interest(reader, origin.key, origin.server, origin.database, relid, ms, self._slot)
@@ -210,8 +210,8 @@ class OriginChangeTracker:
             )
         if interests != self._registered or now > self._retry_at:
             self._register(reader, interests, now)
-        if self._is_believing:
-            self._answers = self._registry.answers(self._origins.keys())
+        if self._uses_broker:
+            self._counts = self._registry.answers(self._origins.keys())
 
     def _register(self, reader: str, interests: tuple[Interest, ...], now: float) -> None:
         assert self._registry is not None
@@ -232,54 +232,54 @@ class OriginChangeTracker:
 
     def _of(self, origin: _Origin, interval: float, now: float) -> list[tuple[int, float]]:
         """Sources with changes, each with the end of the poll that found them."""
-        changed = [] if origin.lookout is None else self._heard(origin, origin.lookout)
+        changed = [] if origin.poller is None else self._changes_polled(origin, origin.poller)
         missing = []
         late = math.inf
         for relid in origin.mirrors:
-            answer = self._answers.get((origin.key, relid))
-            if answer is None or not now - interval <= answer.looked_at <= now + interval:
+            count = self._counts.get((origin.key, relid))
+            if count is None or not now - interval <= count.looked_at <= now + interval:
                 missing.append(relid)
-                late = min(late, -math.inf if answer is None else answer.looked_at + interval * (1 + GRACE))
+                late = min(late, -math.inf if count is None else count.looked_at + interval * (1 + GRACE))
                 continue
-            if origin.known.get(relid) != (answer.generation, answer.count):
-                origin.known[relid] = answer.generation, answer.count
-                changed.append((relid, answer.done_at))
-            if relid not in origin.since or origin.since[relid].xmin < answer.xmin:
-                origin.since[relid] = Cut(answer.xmin, answer.xmin, ())
+            if origin.known.get(relid) != (count.generation, count.count):
+                origin.known[relid] = count.generation, count.count
+                changed.append((relid, count.done_at))
+            if relid not in origin.since or origin.since[relid].xmin < count.xmin:
+                origin.since[relid] = Cut(count.xmin, count.xmin, ())
         origin.late = late if late > now else math.inf
         origin.is_direct = late <= now
         if origin.is_direct and now >= origin.begun + interval * (1 - EARLY):
-            self._look_there(origin, missing, now)
-        elif not missing and origin.lookout is not None:
-            origin.lookout.problem = None  # the broker can poll it
+            self._poll(origin, missing, now)
+        elif not missing and origin.poller is not None:
+            origin.poller.problem = None  # the broker can poll it
         return changed
 
-    def _look_there(self, origin: _Origin, relids: Sequence[int], now: float) -> None:
+    def _poll(self, origin: _Origin, relids: Sequence[int], now: float) -> None:
         origin.begun = now
-        if origin.lookout is None:
+        if origin.poller is None:
             session = OriginSession(lambda: self._origin_dsn(origin), origin.key, self._sources, "look")
-            origin.lookout = OriginPoller(origin.name, session, self._ring)
-        origin.lookout.ask([(relid, origin.since.get(relid)) for relid in relids], now)
+            origin.poller = OriginPoller(origin.name, session, self._ring)
+        origin.poller.ask([(relid, origin.since.get(relid)) for relid in relids], now)
 
-    def _heard(self, origin: _Origin, lookout: OriginPoller) -> list[tuple[int, float]]:
+    def _changes_polled(self, origin: _Origin, poller: OriginPoller) -> list[tuple[int, float]]:
         changed = []
-        for look in lookout.take_result():
-            changed += [(relid, look.ended) for relid in look.changed_sources()]
-            for relid, _ in look.wanted:
-                if relid in look.found.sources:
-                    origin.since[relid] = look.found.cut
+        for result in poller.take_result():
+            changed += [(relid, result.ended) for relid in result.changed_sources()]
+            for relid, _ in result.wanted:
+                if relid in result.found.sources:
+                    origin.since[relid] = result.found.cut
                 else:
                     origin.since.pop(relid, None)
-        if lookout.take_replaced():
+        if poller.take_replaced():
             changed += [(relid, time.monotonic()) for relid in origin.mirrors]
-        if lookout.problem != origin.told:
-            fields = {"origin": origin.name, **({"detail": lookout.problem} if lookout.problem else {})}
-            if lookout.problem is None:
+        if poller.problem != origin.logged_problem:
+            fields = {"origin": origin.name, **({"detail": poller.problem} if poller.problem else {})}
+            if poller.problem is None:
                 log.info("Polling of another database works again", extra=event(ORIGIN_BACK, **fields))
-            elif origin.told is None:
+            elif origin.logged_problem is None:
                 log.warning("Polling of another database failed", extra=event(ORIGIN_LOST, **fields))
                 origin.since.clear()  # when it answers again it may be a promoted standby: see Ledger.forget
-            origin.told = lookout.problem
+            origin.logged_problem = poller.problem
         return changed
 
     def _origin_dsn(self, origin: _Origin) -> str:
@@ -295,32 +295,32 @@ class OriginChangeTracker:
     def problems(self) -> list[dict[str, Any]]:
         """Origins that cannot be polled."""
         return [
-            {"origin": origin.name, "problem": origin.told}
+            {"origin": origin.name, "problem": origin.logged_problem}
             for origin in self._origins.values()
-            if origin.told is not None and origin.is_direct
+            if origin.logged_problem is not None and origin.is_direct
         ]
 
     def broker_problem(self) -> str | None:
-        if not self._is_believing or not self._origins:
+        if not self._uses_broker or not self._origins:
             return None
         if self._unfit:
             return f"its registry is full: {self._unfit} sources are polled directly"
         silent = sorted(origin.name for origin in self._origins.values() if origin.is_direct)
-        return f"it does not answer for {', '.join(silent)}: polled directly" if silent else None
+        return f"it does not count for {', '.join(silent)}: polled directly" if silent else None
 
     def ledger(self) -> list[dict[str, Any]]:
         """The broker's counts of our sources."""
         return [
             {
-                "origin": answer.origin,
-                "source_oid": answer.relid,
-                "pending_rows": answer.pending_rows,
-                "max_lsn": lsn_text(answer.max_lsn),
-                "last_updated_tick": answer.tick,
-                "consumers": answer.consumers,
-                "scans_done": answer.scans_done,
-                "scans_saved": answer.scans_saved,
+                "origin": count.origin,
+                "source_oid": count.relid,
+                "pending_rows": count.pending_rows,
+                "max_lsn": lsn_text(count.max_lsn),
+                "last_updated_tick": count.tick,
+                "consumers": count.consumers,
+                "scans_done": count.scans_done,
+                "scans_saved": count.scans_saved,
             }
-            for answer in self._answers.values()
-            if answer.relid in self._origins[answer.origin].mirrors
+            for count in self._counts.values()
+            if count.relid in self._origins[count.origin].mirrors
         ]

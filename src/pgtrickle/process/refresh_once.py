@@ -78,10 +78,7 @@ def _held(plane: LocalControlPlane) -> list[Outcome]:
 def _suspended(plane: LocalControlPlane) -> list[Outcome]:
     """Tables that are not refreshed until a user resumes them."""
     with translated():
-        rows = plane.control.execute(
-            "SELECT pgt_id, last_error_message FROM pgtrickle.pgt_stream_tables WHERE status = 'SUSPENDED'"
-        ).fetchall()
-        messages: dict[int, str | None] = dict(rows)
+        messages: dict[int, str | None] = dict(plane.control.execute(statement("suspended")).fetchall())
         tables = catalog.load_stream_tables(plane.control, list(messages)) if messages else []
     hint = "SELECT pgtrickle.resume_stream_table(name)"
     return [Outcome(t, "SKIP", None, ConfigError(_suspension_message(messages[t.pgt_id]), hint=hint)) for t in tables]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, PgtrickleError
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.replica import ReplicaNeed, ReplicaStore
@@ -130,12 +131,7 @@ def _table(conn: Connection, name: str) -> tuple[int, str]:
     """The oid of a table and its name with schema. A name without schema means a table in schema public."""
     with translated(), conn.transaction():
         conn.execute("SELECT pg_catalog.set_config('search_path', 'public', true)")
-        row = conn.execute(
-            "SELECT c.oid::int8, pg_catalog.format('%%I.%%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c "
-            "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
-            "WHERE c.oid = pg_catalog.to_regclass(%s) AND c.relkind IN ('r', 'p')",
-            [name],
-        ).fetchone()
+        row = conn.execute(statement("table_by_name"), {"name": name}).fetchone()
     if row is None:
         raise DefinitionError(f"there is no table {name}", hint="name it with its schema unless it is in public")
     return int(row[0]), str(row[1])
@@ -143,12 +139,7 @@ def _table(conn: Connection, name: str) -> tuple[int, str]:
 
 def _attnums(conn: Connection, relid: int, table: str, columns: Sequence[str]) -> frozenset[int]:
     with translated():
-        rows = conn.execute(
-            "SELECT attname::text, attnum FROM pg_catalog.pg_attribute "
-            "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
-            [relid],
-        ).fetchall()
-    known: dict[str, int] = dict(rows)
+        known: dict[str, int] = dict(conn.execute(statement("column_numbers"), {"relid": relid}).fetchall())
     if missing := [c for c in columns if c not in known]:
         raise DefinitionError(f"{table} has no column {missing[0]}")
     return frozenset(known[c] for c in columns)

@@ -167,8 +167,6 @@ class Estimate:
 class Choice:
     kind: str
     reason: Reason
-    predicted_ms: float | None = None
-    full_ms: float | None = None
 
 
 def choose(past: CostHistory, cost_input: CostInput, limits: Limits) -> Choice:
@@ -217,10 +215,15 @@ def _silent(cost_input: CostInput, why: Reason) -> Choice:
     return Choice(DIFFERENTIAL, Reason.of(ReasonCode.NO_PREDICTION, rows=cost_input.rows, why=why))
 
 
+def held_ms(differential_ms: float, full_ms: float) -> float:
+    """A predicted cost, clamped to LEAST and MOST x the cost of FULL."""
+    return min(max(differential_ms, LEAST * full_ms), MOST * full_ms)
+
+
 def _compared(
     past: CostHistory, cost_input: CostInput, limits: Limits, differential: Estimate, full: Estimate, alike: int
 ) -> Choice:
-    held = min(max(differential.ms, LEAST * full.ms), MOST * full.ms)
+    held = held_ms(differential.ms, full.ms)
     numbers = Reason.of(
         ReasonCode.PREDICTED,
         rows=cost_input.rows,
@@ -244,13 +247,13 @@ def _compared(
         and differential.ms <= (AGAIN if alike else FAR) * full.ms
     ):
         tried = Reason.of(ReasonCode.TRIED_UNKNOWN, known=alike, needed=ENOUGH_ALIKE, prediction=numbers)
-        return Choice(DIFFERENTIAL, tried, held, full.ms)
+        return Choice(DIFFERENTIAL, tried)
     if is_full and _may_try_differential(past, cost_input, differential, full):
         tried = Reason.of(ReasonCode.TRIED_DIFFERENTIAL, times=past.in_row, prediction=numbers)
-        return Choice(DIFFERENTIAL, tried, held, full.ms)
+        return Choice(DIFFERENTIAL, tried)
     if not is_full and limits.may_try_full and _may_try_full(past, cost_input, limits, differential, full):
-        return Choice(FULL, Reason.of(ReasonCode.TRIED_FULL, times=past.in_row, prediction=numbers), held, full.ms)
-    return Choice(FULL if is_full else DIFFERENTIAL, numbers, held, full.ms)
+        return Choice(FULL, Reason.of(ReasonCode.TRIED_FULL, times=past.in_row, prediction=numbers))
+    return Choice(FULL if is_full else DIFFERENTIAL, numbers)
 
 
 def _may_try_differential(past: CostHistory, cost_input: CostInput, differential: Estimate, full: Estimate) -> bool:

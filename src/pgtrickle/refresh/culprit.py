@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 3.0  # for one failure
 ATTEMPTS = 2  # somebody else may have canceled a statement of the first one, or hold a lock
-MOST_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
+MOST_SEARCHED_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
 MOST_EXPRESSIONS = 100
 _JUDGED = "pg_temp.__pgt_judged"
 MOST_COLUMNS, MOST_CHARACTERS = 8, 40  # of a row without a key
@@ -145,18 +145,18 @@ class _Search:
         if relation.has_children and relation.kind != "p":
             return None
         for condition in self._conditions(relation):
-            limited = f"SELECT FROM {_name(relation)} WHERE {condition} LIMIT {MOST_ROWS + 1}"
+            limited = f"SELECT FROM {_name(relation)} WHERE {condition} LIMIT {MOST_SEARCHED_ROWS + 1}"
             rows = int(self._value(f"SELECT count(*) FROM ({limited}) AS t"))
             part = _Slice(relation, condition, 0, rows)
-            if 0 < rows <= MOST_ROWS and self._fails(self._over(query, part)):
+            if 0 < rows <= MOST_SEARCHED_ROWS and self._fails(self._over(query, part)):
                 return self._one_of(query, part)
         return None
 
     def _conditions(self, relation: Relation) -> Iterator[str]:
         """First the rows that were written lately, if the change buffer has their keys; then all."""
         buffer, columns = buffer_name(relation.relid), [f"c{attnum}" for attnum in relation.key]
-        known = "SELECT count(*) FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY (%s)"
-        if columns and self.conn.execute(known, (buffer, columns)).fetchone() == (len(columns),):
+        wanted = {"table": buffer, "columns": columns}
+        if columns and self.conn.execute(statement("columns_present"), wanted).fetchone() == (len(columns),):
             keys = ", ".join(_key(relation))
             yield f"({keys}) IN (SELECT {', '.join(columns)} FROM {buffer} WHERE action = 'I')"
         yield "true"

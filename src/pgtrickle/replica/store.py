@@ -101,9 +101,7 @@ class ReplicaStore:
             self.read_by(conn, need.relid, reader, reads=True)
         if requested and not row.is_requested:
             with translated():
-                conn.execute(
-                    "UPDATE pgtrickle.pgt_replicas SET is_requested = true WHERE source_relid = %s", [need.relid]
-                )
+                conn.execute(statement("request_replica"), {"relid": need.relid})
         return version
 
     @contextmanager

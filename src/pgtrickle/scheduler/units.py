@@ -81,9 +81,9 @@ class Deferred:
                 self.released.add(below)
 
 
-def plan(graph: Graph, turn: TickInput) -> Plan:
+def plan(graph: Graph, tick: TickInput) -> Plan:
     """The units of a tick. The cost is proportional to the refreshed tables and their bundles."""
-    tables = moving(graph, turn)
+    tables = moving(graph, tick)
     units = []
     rest = []
     for pgt_id in sorted(tables, key=graph.order.__getitem__):
@@ -91,24 +91,24 @@ def plan(graph: Graph, turn: TickInput) -> Plan:
         if cycle is None:
             rest.append(pgt_id)
         elif pgt_id == cycle[0]:
-            units.append(_unit(graph, turn, CYCLIC, cycle, [(i,) for i in cycle]))
+            units.append(_unit(graph, tick, CYCLIC, cycle, [(i,) for i in cycle]))
     later: dict[int, frozenset[int]] = {}
     for component in _components(rest, lambda i: _linked(graph, i)):
         kind = _kind(graph, component)
-        pieces = [component] if kind is not None else _cut(graph, component, turn.released, later)
-        units += [_unit(graph, turn, kind or _plain(piece), piece, _levels(graph, piece)) for piece in pieces]
+        pieces = [component] if kind is not None else _cut(graph, component, tick.released, later)
+        units += [_unit(graph, tick, kind or _plain(piece), piece, _levels(graph, piece)) for piece in pieces]
     return Plan(tuple(sorted(units, key=lambda u: u.priority)), later)
 
 
-def moving(graph: Graph, turn: TickInput) -> set[int]:
+def moving(graph: Graph, tick: TickInput) -> set[int]:
     """All tables that are refreshed in this tick."""
-    has_come = _calendar(graph, turn)
+    has_come = _calendar(graph, tick)
 
     def free(pgt_id: int) -> bool:
-        return pgt_id in graph.nodes and pgt_id not in turn.barred and pgt_id not in turn.busy
+        return pgt_id in graph.nodes and pgt_id not in tick.barred and pgt_id not in tick.busy
 
-    asked = set(turn.asked)
-    stack = [i for i in turn.asked if free(i)] + [i for i in turn.due if free(i) and has_come(i)]
+    asked = set(tick.asked)
+    stack = [i for i in tick.asked if free(i)] + [i for i in tick.due if free(i) and has_come(i)]
     found = set(stack)
     opened: set[int] = set()  # bundles, by their first member
 
@@ -129,21 +129,21 @@ def moving(graph: Graph, turn: TickInput) -> set[int]:
             bundle = None
         if bundle is not None and bundle.members[0] not in opened:
             opened.add(bundle.members[0])
-            add(i for i in bundle.members if i in turn.dirty)
+            add(i for i in bundle.members if i in tick.dirty)
         for consumer in graph.consumers.get(pgt_id, ()):
             inside = bundle is not None and graph.bundles.get(consumer) is bundle
             if inside or (_moves_with(graph, pgt_id, consumer) and has_come(consumer)):
                 add((consumer,))
-    return found - _vetoed(graph, turn, found, asked, has_come)
+    return found - _vetoed(graph, tick, found, asked, has_come)
 
 
-def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
+def _calendar(graph: Graph, tick: TickInput) -> Callable[[int], bool]:
     """Whether the schedule of a table is due; for a calculated one, that of its consumers."""
     known: dict[int, bool] = {}
 
     def has_come(pgt_id: int) -> bool:
         if pgt_id not in graph.calculated:
-            return pgt_id in turn.scheduled
+            return pgt_id in tick.scheduled
         if pgt_id in known:
             return known[pgt_id]
         seen = {pgt_id}
@@ -152,7 +152,7 @@ def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
         while stack and not answer:
             for consumer in graph.consumers[stack.pop()]:
                 if consumer not in graph.calculated:
-                    answer = consumer in turn.scheduled
+                    answer = consumer in tick.scheduled
                 elif consumer in known:
                     answer = known[consumer]
                 elif consumer not in seen:
@@ -169,7 +169,7 @@ def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
 
 
 def _vetoed(
-    graph: Graph, turn: TickInput, found: set[int], asked: set[int], has_come: Callable[[int], bool]
+    graph: Graph, tick: TickInput, found: set[int], asked: set[int], has_come: Callable[[int], bool]
 ) -> set[int]:
     """Tables that would be refreshed but must wait for others with which they are refreshed together."""
     bonds_of = {i: bonds for i in found if (bonds := _bonds(graph, i))}
@@ -179,7 +179,7 @@ def _vetoed(
             distinct.setdefault(id(bond.members), bond)
 
     def waits(bond: _Bond) -> bool:
-        if any(i in turn.busy for i in bond.members):
+        if any(i in tick.busy for i in bond.members):
             return True
         here = [i for i in bond.members if i in found]
         if bond.needs_all:
@@ -323,6 +323,6 @@ def _levels(graph: Graph, tables: list[int]) -> list[tuple[int, ...]]:
     return [tuple(sorted(level)) for level in levels]
 
 
-def _unit(graph: Graph, turn: TickInput, kind: str, tables: Collection[int], levels: list[tuple[int, ...]]) -> Unit:
-    tier = turn.tier or (lambda i: _TIER[graph.nodes[i].tier])
+def _unit(graph: Graph, tick: TickInput, kind: str, tables: Collection[int], levels: list[tuple[int, ...]]) -> Unit:
+    tier = tick.tier or (lambda i: _TIER[graph.nodes[i].tier])
     return Unit(kind, tuple(levels), tier=min(map(tier, tables)), order=min(graph.order[i] for i in tables))

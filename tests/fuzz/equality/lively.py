@@ -14,7 +14,7 @@ from tests.fuzz.wave import HEAVY_MS, apply
 
 CANDIDATES = 2  # for each that is wanted
 STILL = 5  # of the chosen need not move
-MOST_ROWS = 1500
+MOST_LIVELY_ROWS = 1500
 
 
 def candidates(seed: int, features: frozenset[str], count: int = QUERIES) -> TypesWave:
@@ -56,4 +56,4 @@ def _answer(sessions: Mapping[str, Session], case: TypesCase, name: str, query: 
         return "heavy"
     except psycopg.Error:
         return "rejected"
-    return found if found[0] <= MOST_ROWS else "heavy"
+    return found if found[0] <= MOST_LIVELY_ROWS else "heavy"

@@ -21,7 +21,7 @@ from tests.security.attempts import (
 )
 
 # What stays until the end takes its time: where it may depend on them, once per version and per kind of role that installed.
-# EVERY_ARENA=1 (make test-long) makes all attempts everywhere.
+# EVERY_ARENA=1 (make test-long) makes all attempts in all four arenas.
 _EVERY = bool(os.environ.get("EVERY_ARENA"))
 _TWICE = EVERYWHERE if _EVERY else ("18-ordinary", "15-superuser")
 _ON_15 = EVERYWHERE if _EVERY else _TWICE[1:]

@@ -108,7 +108,7 @@ ATTEMPTS = (
             "SELECT pgtrickle._check_schedule(repeat('1s', 100000))",
             TICK,
         ),
-        maybe=".",
+        "search_path has",
     ),
     Attempt(
         "options_forged",
@@ -116,11 +116,13 @@ ATTEMPTS = (
         (
             "CREATE TEMPORARY VIEW __pgt_probe AS SELECT id, label FROM app.open",
             "SELECT pgtrickle._register('pg_temp.__pgt_probe'::regclass, 'evil', 'st', 'SELECT id, label FROM app.open', "
-            """'{"run_as": "service", "session_settings": {"session_replication_role": "replica", "role": "postgres", "search_path": "evil"}, "status": "ACTIVE", """
-            """"created_by": "postgres", "plan": {"load": "SELECT 1"}, "applied_from": "x'; DROP TABLE app.secret; --"}')""",
+            """'{"session_settings": {"session_replication_role": "replica", "role": "postgres", "search_path": "evil"}}')""",
+            "SELECT pgtrickle._register('pg_temp.__pgt_probe'::regclass, 'evil', 'st', 'SELECT id, label FROM app.open', "
+            """'{"run_as": "service", "status": "ACTIVE", "created_by": "postgres", "plan": {"load": "SELECT word FROM app.secret"}, """
+            """"applied_from": "x''; DROP TABLE app.secret; --"}')""",
             "DROP VIEW __pgt_probe",
             TICK,
         ),
-        maybe=".",
+        "is not a setting that is kept with a definition",
     ),
 )

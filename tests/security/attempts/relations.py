@@ -407,7 +407,7 @@ ATTEMPTS = (
             st("SELECT id, word FROM evil.ft"),
             TICK,
         ),
-        maybe=".",
+        "is read at its server as the user that is mapped for",
         trusted=True,
     ),
     Attempt(
@@ -422,7 +422,7 @@ ATTEMPTS = (
             "SELECT pgtrickle.repair_stream_table('evil.st')",
             TICK,
         ),
-        maybe=".",
+        "could not connect|is read at its server as",
         trusted=True,
     ),
     Attempt(

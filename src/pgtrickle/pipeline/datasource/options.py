@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 KNOWN = ("dsn", "password", "table", "columns", "pushFilters", "subscriber", "maxRowsPerBatch")
-MOST_ROWS = 2**31 - 1
+MAX_BATCH_ROWS = 2**31 - 1
 
 
 class DataSourceError(Exception):
@@ -80,6 +80,6 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_ROWS:
-        raise ConfigError(f"option {name} is a number from 1 to {MOST_ROWS}, not {text!r}")
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_BATCH_ROWS:
+        raise ConfigError(f"option {name} is a number from 1 to {MAX_BATCH_ROWS}, not {text!r}")
     return int(text)

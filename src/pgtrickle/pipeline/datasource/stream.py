@@ -19,7 +19,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, PgtrickleError
 from pgtrickle.model.identifiers import qualified, quote_literal
 from pgtrickle.pipeline.datasource.columns import SparkColumn, find_stream_table, read_rows, require_same
-from pgtrickle.pipeline.datasource.options import MOST_ROWS, Options
+from pgtrickle.pipeline.datasource.options import MAX_BATCH_ROWS, Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,9 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
         """The end of the window that the feed offers next. Spark has committed everything up to `start`."""
-        rows = MOST_ROWS if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", self.options.max_rows)
+        rows = (
+            MAX_BATCH_ROWS if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", self.options.max_rows)
+        )
         with self.options.session() as conn:
             table = self._table(conn)
             self._acknowledge(conn, table, start["lsn"])

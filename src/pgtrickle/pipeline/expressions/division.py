@@ -75,7 +75,7 @@ def _rounded(f: Functions, divisor: Value, shown: Column, parts: Column) -> Colu
     """`units`: the remainder in units of the last displayed digit, rounded at the 17th digit after the point. If it is
     exactly half a unit, the exact value may be smaller, if the divisor has more digits."""
     whole, units = parts.getField("whole"), parts.getField("units")
-    misfit = inexact(f, f"a quotient does not fit decimal({MOST_DIGITS},{DIGITS}) exactly")
+    overflow = inexact(f, f"a quotient does not fit decimal({MOST_DIGITS},{DIGITS}) exactly")
     outside = (shown > DIGITS) | (f.abs(whole) >= power(f, _WHOLE))
     if divisor.type.scale > _DIVISOR_DIGITS - (DIGITS - _MOVED):
         outside |= scale(f, divisor) + shown > _DIVISOR_DIGITS + _MOVED
@@ -84,7 +84,7 @@ def _rounded(f: Functions, divisor: Value, shown: Column, parts: Column) -> Colu
         outside |= digits.isNull() & (f.abs(units % 1) == f.lit(_HALF))
     decimal = f"decimal({MOST_DIGITS},{DIGITS})"
     fraction = _times_ten_to(f, f.round(units, 0), -shown).cast(decimal)
-    return f.when(outside, misfit).otherwise((whole.cast(decimal) + fraction).cast(decimal))
+    return f.when(outside, overflow).otherwise((whole.cast(decimal) + fraction).cast(decimal))
 
 
 def power(f: Functions, exponent: int) -> Column:

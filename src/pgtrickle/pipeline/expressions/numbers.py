@@ -168,8 +168,8 @@ def parsed(f: Functions, text: Column, type_: PgType) -> tuple[Column, Column | 
     if type_.fixed:
         return text.cast(type_.decimal), None
     fits = text.rlike(rf"\A-?[0-9]{{1,{WHOLE}}}(\.[0-9]{{1,{SCALE}}})?\z")
-    misfit = inexact(f, f"a numeric value does not fit decimal({MOST_DIGITS},{SCALE}) exactly")
-    value = f.when(fits, text.cast(type_.decimal)).when(text.isNotNull(), misfit)
+    overflow = inexact(f, f"a numeric value does not fit decimal({MOST_DIGITS},{SCALE}) exactly")
+    value = f.when(fits, text.cast(type_.decimal)).when(text.isNotNull(), overflow)
     return value, f.length(f.substring_index(text, ".", -1)) * f.when(text.contains("."), 1).otherwise(0)
 
 
