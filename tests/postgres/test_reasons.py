@@ -66,7 +66,11 @@ def test_definition_stores_code_parameters_and_text(installed: Database) -> None
             ReasonCode.JSON_READS_CLOCK,
             {"type": "date"},
         ),
-        ("the query uses CURRENT_DATE, CURRENT_USER or the like", ReasonCode.SESSION_VALUE, {}),
+        (
+            "the query uses CURRENT_DATE, CURRENT_USER or the like",
+            ReasonCode.SESSION_VALUE,
+            {"function": "CURRENT_DATE, CURRENT_USER or the like"},
+        ),
         ("the query uses\nDISTINCT", ReasonCode.EARLIER, {"text": "the query uses\nDISTINCT"}),
     ],
 )
@@ -94,5 +98,13 @@ def test_text_from_before_there_were_codes_gets_one(
         install(conn)
     listed = ", ".join((*columns, "mode_reason", "reinit_reason"))
     assert installed.sql(f"SELECT {listed} FROM pgtrickle.pgt_stream_tables") == [
-        (code, params, "earlier", {"text": "because"}, "waits_for_stream_table", text, "because")
+        (
+            code,
+            params,
+            "earlier",
+            {"text": "because"},
+            "waits_for_stream_table",
+            render(Reason.of(code, **params)),
+            "because",
+        )
     ]

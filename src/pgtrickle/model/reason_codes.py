@@ -127,16 +127,16 @@ class ReasonCode(StrEnum):
     CATALOG_TYPE = "catalog_type", "column {column} of {relation} is of type {type}, whose text depends on the catalog"
     LOOSE_COLLATION = "loose_collation", "the query uses the nondeterministic collation {collation}"
     LOOSE_COMPARISON = "loose_comparison", "the query compares by the nondeterministic collation {collation}"
-    TABLESAMPLE = "tablesample", "the query uses TABLESAMPLE"
-    WHOLE_ROW = "whole_row", "the query uses a whole row as a value"
-    SYSTEM_COLUMN = "system_column", "the query uses a system column such as ctid or xmin"
+    TABLESAMPLE = "tablesample", "the query uses TABLESAMPLE of {relation}"
+    WHOLE_ROW = "whole_row", "the query uses a whole row of {relation} as a value"
+    SYSTEM_COLUMN = "system_column", "the query uses the system column {column} of {relation}"
     EQUAL_GROUPING_KEYS = (
         "equal_grouping_keys",
         "the query selects the same expression twice and groups by each of them in GROUPING SETS, CUBE or ROLLUP",
     )
-    SESSION_VALUE = "session_value", "the query uses CURRENT_DATE, CURRENT_USER or the like"
-    XML_EXPRESSION = "xml_expression", "the query uses an XML expression"
-    FROM_ONLY = "from_only", "the query uses FROM ONLY on a table with children"
+    SESSION_VALUE = "session_value", "the query uses {function}, whose result may change while no source does"
+    XML_EXPRESSION = "xml_expression", "the query uses the XML expression {function}"
+    FROM_ONLY = "from_only", "the query uses FROM ONLY {relation}, which has children"
     STABLE_FUNCTION = (
         "stable_function",
         "the query calls the stable function {function}, whose result may change while no source does",
