@@ -27,6 +27,22 @@ def test_postgresql_renders_every_reason_as_python_does(installed: Database) -> 
     ]
 
 
+def test_postgresql_gives_the_hints_of_python(installed: Database) -> None:
+    reasons = [sample(code) for code in ReasonCode]
+    ties = Reason.of(ReasonCode.AGGREGATE_TIES, function="{x}")
+    reasons += [
+        Reason.of(ReasonCode.UNDETERMINED, what=ties),
+        Reason.of(ReasonCode.IN_VIEW, view="v", why=Reason.of(ReasonCode.UNDETERMINED, what=ties)),
+        Reason.of(ReasonCode.NO_FIXPOINT, table="t", why=ties),
+    ]
+    rows = installed.sql(
+        "SELECT pgtrickle._reason_hint(r ->> 'code', r -> 'params') "
+        "FROM unnest(%s::jsonb[]) WITH ORDINALITY AS t(r, i) ORDER BY i",
+        [json.dumps(r.to_json()) for r in reasons],
+    )
+    assert rows == [(r.hint,) for r in reasons]
+
+
 def test_reason_of_postgresql_is_one_of_python(installed: Database) -> None:
     ((found,),) = installed.sql("SELECT pgtrickle._reason('time_zone_changed', 'old', 'A', 'new', 'B')")
     assert Reason.from_json(found) == Reason.of(ReasonCode.TIME_ZONE_CHANGED, old="A", new="B")

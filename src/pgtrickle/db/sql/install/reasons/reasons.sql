@@ -177,6 +177,47 @@ $$;
 COMMENT ON FUNCTION pgtrickle._reason_template(text) IS
 'Internal. The text of a reason, with its parameters in braces.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._hint_template(code text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE code
+        WHEN 'materialized_view' THEN 'read what {relation} reads, or make it a stream table'
+        WHEN 'foreign_table' THEN 'where pgtrickle serves its database, name the table itself: database.schema.table'
+        WHEN 'unlogged_table' THEN 'ALTER TABLE {relation} SET LOGGED'
+        WHEN 'unlogged_child' THEN 'ALTER TABLE {child} SET LOGGED'
+        WHEN 'virtual_column' THEN 'make it a stored column, or write its expression in the query'
+        WHEN 'tablesample' THEN 'choose rows of {relation} by a condition on their key'
+        WHEN 'whole_row' THEN 'list the columns of {relation}, for example with jsonb_build_object()'
+        WHEN 'system_column' THEN 'use other columns of {relation}, such as its key'
+        WHEN 'equal_grouping_keys' THEN 'write one of the two expressions differently'
+        WHEN 'session_value' THEN 'leave it out here, and add it in a view over the stream table'
+        WHEN 'xml_expression' THEN 'leave it out here, and add it in a view over the stream table'
+        WHEN 'from_only' THEN 'give the tables a column that tells their rows apart, and choose by it from {relation} without ONLY'
+        WHEN 'stable_function' THEN 'call it in a view over the stream table instead, or declare a function of your own IMMUTABLE if it '
+            'is'
+        WHEN 'text_reads_clock' THEN 'use to_date() or to_timestamp() with a format'
+        WHEN 'json_reads_clock' THEN 'return text, and convert it by to_date() or to_timestamp() with a format'
+        WHEN 'author_formats' THEN 'use to_char(), or define it in a session with the default formats'
+        WHEN 'max_differential_joins' THEN 'raise the option max_differential_joins, or make a part of the query a stream table of its own'
+        WHEN 'statement_too_long' THEN 'make a part of the query a stream table of its own'
+        WHEN 'no_fixpoint' THEN 'move this part to a stream table outside the cycle, which reads the cycle or is read by it'
+        WHEN 'security_barrier' THEN 'make the query of the view a stream table, or read its tables'
+        WHEN 'only_of_parent' THEN 'give the tables a column that tells their rows apart, and choose by it from {relation} without ONLY'
+        WHEN 'using_alias' THEN 'leave the alias out, and qualify the columns with their tables'
+        WHEN 'join_alias' THEN 'leave the alias out, and qualify the columns with their tables'
+        WHEN 'equal_values_seen' THEN 'give equal values one text before, as in SELECT DISTINCT a::numeric(12, 2), or select the value '
+            'itself'
+        WHEN 'lossy_key' THEN 'cast the keys to numeric with a scale, for example numeric(20, 2)'
+        WHEN 'limit_ties' THEN 'add the columns of a unique key to the ORDER BY, or make this part a stream table of its own'
+        WHEN 'distinct_on_ties' THEN 'add the columns of a unique key to the ORDER BY, or make this part a stream table of its own'
+        WHEN 'window_ties' THEN 'add the columns of a unique key to the ORDER BY, or make this part a stream table of its own'
+        WHEN 'float_sum' THEN 'use numeric instead of float'
+        WHEN 'unordered_aggregate' THEN 'write {function}(... ORDER BY the columns of a unique key)'
+        WHEN 'aggregate_ties' THEN 'add the columns of a unique key to the ORDER BY of {function}()'
+    END
+$$;
+COMMENT ON FUNCTION pgtrickle._hint_template(text) IS
+'Internal. What the author of a query can do about a reason, with its parameters in braces; NULL: nothing general.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._reason(code text, VARIADIC params text[] DEFAULT '{}') RETURNS jsonb
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('code', code, 'params', jsonb_object(params))
@@ -184,13 +225,19 @@ $$;
 COMMENT ON FUNCTION pgtrickle._reason(text, text[]) IS
 'Internal. A reason: its code, then names and values of its parameters by turns.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._reason_text(code text, params jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION pgtrickle._filled(template text, params jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     -- Outside of braces, inside, outside, ...: one pass, so that braces in a value are only text.
     SELECT string_agg(CASE WHEN p.i % 2 = 1 THEN p.part
                            WHEN jsonb_typeof(params -> p.part) = 'object' THEN pgtrickle._reason_text(params -> p.part)
                            ELSE coalesce(params ->> p.part, '{' || p.part || '}') END, '' ORDER BY p.i)
-    FROM regexp_split_to_table(pgtrickle._reason_template(code), '[{}]') WITH ORDINALITY AS p(part, i)
+    FROM regexp_split_to_table(template, '[{}]') WITH ORDINALITY AS p(part, i)
+$$;
+COMMENT ON FUNCTION pgtrickle._filled(text, jsonb) IS 'Internal. A template with the values of its parameters.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._reason_text(code text, params jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pgtrickle._filled(pgtrickle._reason_template(code), params)
 $$;
 COMMENT ON FUNCTION pgtrickle._reason_text(text, jsonb) IS
 'Internal. The text of a reason, given by its code and its parameters.';
@@ -200,3 +247,17 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT pgtrickle._reason_text(reason ->> 'code', reason -> 'params')
 $$;
 COMMENT ON FUNCTION pgtrickle._reason_text(jsonb) IS 'Internal. The same for a reason as _reason() makes it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._reason_hint(code text, params jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(
+        pgtrickle._filled(pgtrickle._hint_template(code), params),
+        (SELECT h.hint
+         FROM jsonb_each(params) AS p
+         CROSS JOIN LATERAL (SELECT pgtrickle._reason_hint(p.value ->> 'code', p.value -> 'params')) AS h(hint)
+         WHERE jsonb_typeof(p.value) = 'object' AND h.hint IS NOT NULL
+         ORDER BY p.key COLLATE "C"
+         LIMIT 1))
+$$;
+COMMENT ON FUNCTION pgtrickle._reason_hint(text, jsonb) IS
+'Internal. What the author of a query can do about a reason: a hint of its code, or of a reason in it; else NULL.';
