@@ -16,7 +16,7 @@ from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, create_database, prepare_server
 from tests.elsewhere import Elsewhere
 from tests.line import Line
-from tests.spark.test_cross_database import foreign
+from tests.spark.test_cross_database import foreign, recreated
 
 Make = Callable[[], Database]
 
@@ -233,6 +233,15 @@ def test_an_altered_table_of_an_origin_is_read_again(fleet: Remote) -> None:
     ((found, message),) = fleet.line.sql(status)
     assert found == "ERROR"
     assert "column amount" in message
+
+
+@pytest.mark.parametrize("notices", [False, True], ids=["at once", "later"])
+def test_table_that_was_dropped_and_created_again_at_its_origin_is_adopted(fleet: Remote, notices: bool) -> None:
+    fleet.define("names", "SELECT c.id, c.name FROM {0}.public.customers AS c", "AUTO")
+    fleet.define("orders", "SELECT o.id FROM {1}.public.orders AS o", "AUTO")
+    recreated(fleet, notices=notices)
+    fleet.check_on_spark("names", "DIFFERENTIAL")
+    assert fleet.line.rows("orders") == fleet.expected("orders")
 
 
 def test_the_engine_decides_how_other_databases_are_read(fleet: Remote) -> None:

@@ -63,6 +63,7 @@ class ReasonCode(StrEnum):
         "the origin was restored to a state before what this mirror has read",
     )
     ORIGIN_REPLACED = "origin_replaced", "the database of the origin was recreated or restored from a dump"
+    SOURCE_CREATED_AGAIN = "source_created_again", "{table} was dropped and created again"
     MIRROR_BEHIND = (
         "mirror_behind",
         "the origin has recorded a later position of this mirror (this database was restored from a backup)",

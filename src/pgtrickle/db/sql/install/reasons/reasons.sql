@@ -21,6 +21,7 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'mirror_unknown' THEN 'the origin does not know this mirror any more (detached, or restored from a backup)'
         WHEN 'origin_went_back' THEN 'the origin was restored to a state before what this mirror has read'
         WHEN 'origin_replaced' THEN 'the database of the origin was recreated or restored from a dump'
+        WHEN 'source_created_again' THEN '{table} was dropped and created again'
         WHEN 'mirror_behind' THEN 'the origin has recorded a later position of this mirror (this database was restored from a backup)'
         WHEN 'mirror_netted' THEN 'the origin has netted changes across the position of this mirror, which it did not know in time'
         WHEN 'source_truncated' THEN 'a source was truncated, or rows of it were moved to another partition by MERGE'
