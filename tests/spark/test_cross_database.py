@@ -229,7 +229,7 @@ def test_an_origin_that_was_told_of_more_than_there_is_loads_the_mirror_anew(fle
         ("ALTER TABLE codes ALTER code TYPE text USING '00' || code", "of type text now, and was integer"),
         ("ALTER TABLE codes ALTER code TYPE numeric(9,2)", "of type numeric(9,2) now, and was integer"),
         ("ALTER TABLE codes DROP code", "code"),
-        ("DROP TABLE codes", "codes"),
+        ("DROP TABLE codes CASCADE", "codes"),
     ],
 )
 def test_a_table_that_has_changed_there_stops_its_readers_and_nobody_else(
@@ -257,7 +257,7 @@ def test_a_table_that_has_changed_there_stops_its_readers_and_nobody_else(
 def recreated(fleet: Elsewhere, *, notices: bool) -> None:
     """A source is dropped and created again, with its columns in another order; `notices`: a refresh between."""
     crm, erp = fleet.others
-    crm.sql("DROP TABLE customers")
+    crm.sql("DROP TABLE customers CASCADE")
     erp.sql("INSERT INTO orders VALUES (20, 1, 1, NULL)")
     before = fleet.line.rows("names")
     if notices:
