@@ -144,6 +144,7 @@ LONG = (
     "spark/test_object_store.py::test_stream_tables_on_spark_equal_their_queries_in_a_slow_store",
     # Spark: clusters, kills, bulk work, everything at once.
     "spark/test_cluster.py",
+    "fleet/test_put_back.py",
     "postgres/test_origin_restored.py::test_origin_restored_to_an_earlier_state_at_the_same_address[quiet]",
     "spark/test_cross_database.py::test_table_that_was_dropped_and_created_again_there_is_adopted",
     "spark/test_cross_database.py::test_executors_load_a_large_mirror",
