@@ -134,6 +134,8 @@ LONG = (
     "spark/test_without_mirrors.py::test_a_restart_continues_at_the_cuts",
     "spark/test_without_mirrors.py::test_an_altered_table_of_an_origin_is_read_again",
     "spark/test_without_mirrors.py::test_databases_of_two_servers",
+    "spark/test_without_mirrors.py::test_origin_restored_to_an_earlier_state_at_the_same_address",
+    "spark/test_without_mirrors.py::test_table_that_was_dropped_and_created_again_at_its_origin_is_adopted",
     "spark/test_without_mirrors.py::test_foreign_tables_are_read_from_replicas_of_their_origins",
     "spark/test_without_mirrors.py::test_stream_tables_below_and_above",
     # Object stores: slow ones, outages, many files.
@@ -144,6 +146,9 @@ LONG = (
     "spark/test_object_store.py::test_stream_tables_on_spark_equal_their_queries_in_a_slow_store",
     # Spark: clusters, kills, bulk work, everything at once.
     "spark/test_cluster.py",
+    "fleet/test_put_back.py",
+    "postgres/test_origin_restored.py::test_origin_restored_to_an_earlier_state_at_the_same_address[quiet]",
+    "spark/test_cross_database.py::test_table_that_was_dropped_and_created_again_there_is_adopted",
     "spark/test_cross_database.py::test_executors_load_a_large_mirror",
     "spark/test_datasource.py::test_nothing_is_lost_or_doubled_when_spark_is_killed",
     "spark/test_recursion.py::test_walks_are_exact_through_random_changes",

@@ -119,14 +119,15 @@ class ReplicaUnavailableError(TransientError):
 
 
 class OriginReplacedError(OriginAwayError):
-    """Another database has the name of an origin: recreated, restored from a dump, or renamed. The tables of mirrors
-    are searched there by name."""
+    """Another database has the name of an origin: recreated, restored from a dump, or renamed. Or another table has the
+    name of one that was dropped there. The tables of mirrors are searched there by name."""
 
     code = "PGT307"
 
-    def __init__(self, message: str, *, hint: str | None = None, key: str = "") -> None:
+    def __init__(self, message: str, *, hint: str | None = None, key: str = "", relid: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.key = key  # of the database that was there; empty: the caller knows it
+        self.relid = relid  # of the table that was dropped; None: of all tables of the database
 
 
 class InexactValueError(PgtrickleError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -167,3 +167,39 @@ def test_dropping_a_source_names_its_readers(line: Line, installed: Database) ->
     with pytest.raises(psycopg.errors.DependentObjectsStillExist):
         line.sql("DROP TABLE t")
     line.sql("SELECT pgtrickle.drop_stream_table('s', true); DROP TABLE t")  # nobody reads it any more
+
+
+def test_dropping_a_table_that_another_database_reads_names_it(
+    line: Line, installed: Database, make_installed: Callable[[], Database]
+) -> None:
+    crm = make_installed()
+    crm.sql("CREATE TABLE people (id int PRIMARY KEY, name text); CREATE TABLE orders (id int PRIMARY KEY)")
+    people, orders = (f'"{crm.name}".public.{table}' for table in ("people", "orders"))
+    line.create("names", f"SELECT id, name FROM {people}", mode="FULL")
+    line.create("both", f"SELECT name, count(*) AS n FROM {people} JOIN {orders} USING (id) GROUP BY name", mode="FULL")
+    line.tick()
+    crm.sql("ALTER TABLE people RENAME TO persons; ALTER TABLE persons ALTER name TYPE varchar(9)")  # are not refused
+    for table in ("persons", "orders"):
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist) as refused:
+            crm.superuser_sql(f"DROP TABLE {table}")
+        assert f"in database {installed.name}@" in str(refused.value.diag.message_detail)
+    # Positions are reported with each refresh, and the view stays the same.
+    guards = "SELECT oid FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'v'"
+    before = sorted(crm.sql(guards))
+    crm.sql("INSERT INTO orders VALUES (1)")
+    line.tick()
+    assert sorted(crm.sql(guards)) == before
+    # A detached reader holds nothing up, and is there again after its next refresh.
+    crm.sql("SELECT pgtrickle.detach_reader(%s)", installed.name)
+    assert crm.sql(guards) == []
+    crm.sql("INSERT INTO orders VALUES (2)")
+    line.tick()
+    assert len(crm.sql(guards)) == len(before)
+    with crm.connect() as conn:
+        noticed: list[str] = []
+        conn.add_notice_handler(lambda diag: noticed.append(f"{diag.message_primary} {diag.message_detail or ''}"))
+        conn.execute("DROP TABLE orders CASCADE")
+    assert f"in database {installed.name}@" in "".join(noticed)
+    line.sql("SELECT pgtrickle.drop_stream_table('both'); SELECT pgtrickle.drop_stream_table('names')")
+    line.tick()
+    crm.sql("DROP TABLE persons")  # nobody reads it any more

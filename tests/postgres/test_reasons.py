@@ -27,6 +27,22 @@ def test_postgresql_renders_every_reason_as_python_does(installed: Database) -> 
     ]
 
 
+def test_postgresql_gives_the_hints_of_python(installed: Database) -> None:
+    reasons = [sample(code) for code in ReasonCode]
+    ties = Reason.of(ReasonCode.AGGREGATE_TIES, function="{x}")
+    reasons += [
+        Reason.of(ReasonCode.UNDETERMINED, what=ties),
+        Reason.of(ReasonCode.IN_VIEW, view="v", why=Reason.of(ReasonCode.UNDETERMINED, what=ties)),
+        Reason.of(ReasonCode.NO_FIXPOINT, table="t", why=ties),
+    ]
+    rows = installed.sql(
+        "SELECT pgtrickle._reason_hint(r ->> 'code', r -> 'params') "
+        "FROM unnest(%s::jsonb[]) WITH ORDINALITY AS t(r, i) ORDER BY i",
+        [json.dumps(r.to_json()) for r in reasons],
+    )
+    assert rows == [(r.hint,) for r in reasons]
+
+
 def test_reason_of_postgresql_is_one_of_python(installed: Database) -> None:
     ((found,),) = installed.sql("SELECT pgtrickle._reason('time_zone_changed', 'old', 'A', 'new', 'B')")
     assert Reason.from_json(found) == Reason.of(ReasonCode.TIME_ZONE_CHANGED, old="A", new="B")
@@ -66,7 +82,11 @@ def test_definition_stores_code_parameters_and_text(installed: Database) -> None
             ReasonCode.JSON_READS_CLOCK,
             {"type": "date"},
         ),
-        ("the query uses CURRENT_DATE, CURRENT_USER or the like", ReasonCode.SESSION_VALUE, {}),
+        (
+            "the query uses CURRENT_DATE, CURRENT_USER or the like",
+            ReasonCode.SESSION_VALUE,
+            {"function": "CURRENT_DATE, CURRENT_USER or the like"},
+        ),
         ("the query uses\nDISTINCT", ReasonCode.EARLIER, {"text": "the query uses\nDISTINCT"}),
     ],
 )
@@ -94,5 +114,13 @@ def test_text_from_before_there_were_codes_gets_one(
         install(conn)
     listed = ", ".join((*columns, "mode_reason", "reinit_reason"))
     assert installed.sql(f"SELECT {listed} FROM pgtrickle.pgt_stream_tables") == [
-        (code, params, "earlier", {"text": "because"}, "waits_for_stream_table", text, "because")
+        (
+            code,
+            params,
+            "earlier",
+            {"text": "because"},
+            "waits_for_stream_table",
+            render(Reason.of(code, **params)),
+            "because",
+        )
     ]

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from pgtrickle.db.install import install
-from pgtrickle.errors import TransientError
+from pgtrickle.errors import SourceChangedError, TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.mirror import manage as mirroring
 from pgtrickle.mirror.refresh import MirrorRefresher
@@ -229,7 +229,7 @@ def test_an_origin_that_was_told_of_more_than_there_is_loads_the_mirror_anew(fle
         ("ALTER TABLE codes ALTER code TYPE text USING '00' || code", "of type text now, and was integer"),
         ("ALTER TABLE codes ALTER code TYPE numeric(9,2)", "of type numeric(9,2) now, and was integer"),
         ("ALTER TABLE codes DROP code", "code"),
-        ("DROP TABLE codes", "codes"),
+        ("DROP TABLE codes CASCADE", "codes"),
     ],
 )
 def test_a_table_that_has_changed_there_stops_its_readers_and_nobody_else(
@@ -252,6 +252,58 @@ def test_a_table_that_has_changed_there_stops_its_readers_and_nobody_else(
     assert reason in rows[0][2]
     assert fleet.line.rows("codes") == [(1, 7)]
     assert fleet.line.rows("names") == sorted(crm.sql("SELECT id, name FROM customers"), key=repr)
+
+
+def recreated(fleet: Elsewhere, *, notices: bool) -> None:
+    """A source is dropped and created again, with its columns in another order; `notices`: a refresh between."""
+    crm, erp = fleet.others
+    crm.sql("DROP TABLE customers CASCADE")
+    erp.sql("INSERT INTO orders VALUES (20, 1, 1, NULL)")
+    before = fleet.line.rows("names")
+    if notices:
+        for _ in range(3):
+            fleet.line.tick()
+        messages = fleet.home.sql(
+            "SELECT last_error_message FROM pgtrickle.pgt_stream_tables "
+            "WHERE status = 'ERROR' AND last_error_code = %s",
+            SourceChangedError.code,
+        )
+        assert messages
+        for (message,) in messages:
+            assert f"{crm.name}.public.customers does not exist any more (hint: create it again" in message
+    crm.sql(
+        "CREATE TABLE customers (x int, region text, id int PRIMARY KEY, name text); ALTER TABLE customers DROP x;"
+        "INSERT INTO customers (id, name) VALUES (1, 'new'), (7, 'gus')"
+    )
+    assert fleet.line.rows("names") == before
+    deadline = time.monotonic() + 120
+    while fleet.line.rows("names") != [(1, "new"), (7, "gus")]:
+        fleet.line.tick()
+        assert time.monotonic() < deadline, fleet.home.sql(
+            "SELECT pgt_name, last_error_message FROM pgtrickle._messages"
+        )
+    fleet.settle()
+    crm.sql("UPDATE customers SET name = 'ann' WHERE id = 1; DELETE FROM customers WHERE id = 7")
+    fleet.settle()
+    assert fleet.line.rows("names") == [(1, "ann")]
+    gone = "SELECT count(*) FROM pgtrickle.pgt_readers WHERE source_relid NOT IN (SELECT oid FROM pg_class)"
+    assert crm.sql(gone) == [(0,)]
+
+
+@pytest.mark.parametrize("notices", [False, True], ids=["at once", "later"])
+def test_table_that_was_dropped_and_created_again_there_is_adopted(fleet: Elsewhere, notices: bool) -> None:
+    for name in ("names", "same_names"):
+        fleet.create(name, "SELECT c.id, c.name FROM {0}.public.customers AS c")
+    fleet.create("orders", "SELECT o.id FROM {1}.public.orders AS o")
+    fleet.settle()
+    recreated(fleet, notices=notices)
+    for name in ("names", "same_names"):
+        fleet.check(name)
+    fleet.check("orders", action=None)
+    reasons = fleet.home.sql(
+        "SELECT DISTINCT reason_code FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'"
+    )
+    assert reasons == [(ReasonCode.SOURCE_CREATED_AGAIN,)]
 
 
 TOTALS = (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,12 +14,14 @@ from psycopg import sql
 
 from pgtrickle.db.install import install
 from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.model.reasons import ReasonCode
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, create_database, prepare_server
 from tests.elsewhere import Elsewhere
 from tests.line import Line
-from tests.spark.test_cross_database import foreign
+from tests.postgres.test_origin_restored import put_back
+from tests.spark.test_cross_database import foreign, recreated
 
 Make = Callable[[], Database]
 
@@ -235,6 +240,15 @@ def test_an_altered_table_of_an_origin_is_read_again(fleet: Remote) -> None:
     assert "column amount" in message
 
 
+@pytest.mark.parametrize("notices", [False, True], ids=["at once", "later"])
+def test_table_that_was_dropped_and_created_again_at_its_origin_is_adopted(fleet: Remote, notices: bool) -> None:
+    fleet.define("names", "SELECT c.id, c.name FROM {0}.public.customers AS c", "AUTO")
+    fleet.define("orders", "SELECT o.id FROM {1}.public.orders AS o", "AUTO")
+    recreated(fleet, notices=notices)
+    fleet.check_on_spark("names", "DIFFERENTIAL")
+    assert fleet.line.rows("orders") == fleet.expected("orders")
+
+
 def test_the_engine_decides_how_other_databases_are_read(fleet: Remote) -> None:
     fleet.define("totals", JOINED, engine="auto", mode="AUTO")
     stored = "SELECT is_stored, count(*) FROM pgtrickle.pgt_mirrors GROUP BY 1"
@@ -337,3 +351,56 @@ def test_databases_of_two_servers(make_installed: Make, make_line: Callable[...,
         assert len(fleet.cuts("totals")) == 3
         line.close()
         there.close()
+
+
+@pytest.mark.parametrize("is_quiet", [False, True], ids=["writes go on", "quiet"])
+def test_origin_restored_to_an_earlier_state_at_the_same_address(
+    make_installed: Make, make_line: Callable[..., Line], tmp_path: Path, is_quiet: bool
+) -> None:
+    with EmbeddedPostgres.create(durable=False, settings={"max_connections": "50"}) as server:
+        prepare_server(server)
+        there = create_database(server, "crm")
+        with psycopg.connect(there.dsn) as connection:
+            install(connection)
+        there.sql("CREATE TABLE customers (id int PRIMARY KEY, region text); INSERT INTO customers VALUES (1, 'north')")
+        home, servers = make_installed(), (server.dsn(user="app", password="app"),)
+        line = make_line(home, None, OriginSessions(servers))
+        fleet = Remote(home, line, [there], make_installed)
+        fleet.servers = servers
+        fleet.define("counted", "SELECT region, count(*) AS n FROM {0}.public.customers GROUP BY region", mode="AUTO")
+        there.sql("INSERT INTO customers VALUES (2, 'south')")
+        fleet.settle()
+        fleet.check_on_spark("counted", "DIFFERENTIAL")
+        there.close()
+        server.stop()
+        shutil.copytree(server.data, tmp_path / "earlier")
+        server.start()
+        there.sql(
+            "INSERT INTO customers SELECT i, 'lost' FROM generate_series(10, 91) AS i;"
+            "DELETE FROM customers WHERE id = 1"
+        )
+        wanted = [("lost", 82), ("south", 1)]
+        until(fleet, wanted)
+        put_back(server, tmp_path / "earlier")
+        wanted = [("north", 1), ("south", 1)]
+        if not is_quiet:  # later transactions than those that were lost
+            for i in range(200, 230):
+                there.sql(f"INSERT INTO customers VALUES ({i}, 'new')")
+            wanted.insert(0, ("new", 30))
+        until(fleet, wanted)
+        reason = line.reason("counted")
+        assert reason is not None
+        assert reason.code is ReasonCode.ORIGIN_WENT_BACK
+        there.sql("DELETE FROM customers WHERE id = 1")
+        fleet.settle()
+        fleet.check_on_spark("counted", "DIFFERENTIAL")
+        line.close()
+        there.close()
+
+
+def until(fleet: Remote, wanted: list[tuple[Any, ...]]) -> None:
+    """Turns until this is the content: sessions at the origin were cut, and its replica may have to be built again."""
+    deadline = time.monotonic() + 120
+    while fleet.line.rows("counted") != wanted:
+        fleet.line.tick()
+        assert time.monotonic() < deadline, (fleet.line.rows("counted"), wanted, fleet.line.last("counted"))

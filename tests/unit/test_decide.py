@@ -28,7 +28,7 @@ HERE = Instance("7001", 5)
 NOW = Cut(100, 100, ())
 LIMITS = Limits(max_change_ratio=0.1, max_buffer_rows=1000)
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
-XML, ALTERED = Reason.of(ReasonCode.XML_EXPRESSION), Reason.of(ReasonCode.QUERY_ALTERED)
+XML, ALTERED = Reason.of(ReasonCode.XML_EXPRESSION, function="XMLROOT"), Reason.of(ReasonCode.QUERY_ALTERED)
 
 
 def stream_table(number: int = 1, *, reads: tuple[int, ...] = (900,), **changes: Any) -> StreamTable:
@@ -190,7 +190,7 @@ def test_decide_recomputes_when_the_changes_are_predicted_to_take_longer() -> No
 
 
 def test_query_that_looks_at_the_clock_is_recomputed_by_its_schedule_though_no_source_changed() -> None:
-    reason = Reason.of(ReasonCode.SESSION_VALUE)
+    reason = Reason.of(ReasonCode.SESSION_VALUE, function="CURRENT_DATE")
     assert decided(stream_table(mode_reason=XML), differentiable=False, pending={}).action == NO_DATA
     for schedule, action in (("1h", "FULL"), ("calculated", "NO_DATA")):
         table = stream_table(schedule=schedule, mode_reason=reason, effective_mode="FULL")

@@ -12,6 +12,7 @@ import pytest
 
 import pgtrickle
 from pgtrickle.errors import InvariantError
+from pgtrickle.model.reason_codes import PLACEHOLDER
 from pgtrickle.model.reasons import (
     NotDifferentiableError,
     Reason,
@@ -41,6 +42,22 @@ def test_code_has_a_template_and_the_value_of_its_name(code: ReasonCode) -> None
     assert re.sub(r"\{[a-z_]+\}", "", code.template).isprintable()
     assert not set("{}") & set(re.sub(r"\{[a-z_]+\}", "", code.template))
     assert code.template == code.template.strip() != ""
+
+
+@pytest.mark.parametrize("code", [c for c in ReasonCode if c.hint])
+def test_hint_uses_parameters_of_its_reason(code: ReasonCode) -> None:
+    assert set(PLACEHOLDER.findall(code.hint or "")) <= code.parameters
+    assert not set("{}") & set(sample(code).hint or "{")
+
+
+def test_hint_is_that_of_the_code_or_of_a_reason_in_it() -> None:
+    ties = Reason.of(ReasonCode.AGGREGATE_TIES, function="array_agg")
+    assert ties.hint == "add the columns of a unique key to the ORDER BY of array_agg()"
+    undetermined = Reason.of(ReasonCode.UNDETERMINED, what=ties)
+    assert Reason.of(ReasonCode.IN_VIEW, view="v", why=undetermined).hint == ties.hint
+    assert Reason.of(ReasonCode.NO_FIXPOINT, table="t", why=ties).hint == ReasonCode.NO_FIXPOINT.hint
+    assert Reason.of(ReasonCode.NO_TABLE).hint is None
+    assert NotDifferentiableError(ties).hint == ties.hint
 
 
 def test_codes_are_distinct() -> None:

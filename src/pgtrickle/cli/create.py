@@ -113,6 +113,8 @@ def _print(name: str, row: dict[str, Any] | None, *, as_json: bool) -> None:
     elif row is None:
         typer.echo(f"{name}: the control plane validates the definition, because it reads other databases")
     else:
+        from pgtrickle.cli.render import because
+
         state = row["status"] if row["is_populated"] else "not loaded yet"
-        reason = f", because {row['mode_reason']}" if row["mode_reason"] else ""
+        reason = because(row["mode_reason"], row["mode_hint"])
         typer.echo(f"{name}: {state}, {row['effective_refresh_mode']}{reason}, schedule {row['schedule']}")

@@ -112,7 +112,9 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool, owner: str 
     ]
     if shown:
         print_unbroken(columns, shown)
-    lines = [f"{row['name']}: FULL, because {row['mode_reason']}" for row in rows if row["mode_reason"]]
+    lines = [
+        f"{row['name']}: FULL{because(row['mode_reason'], row['mode_hint'])}" for row in rows if row["mode_reason"]
+    ]
     lines += [f"{row['name']}: {load_text(row['load'])}" for row in rows if row["load"]]
     lines += [f"{row['name']}: {row['last_error_message']}" for row in rows if row["last_error_message"]]
     if not served and owner is None:
@@ -124,6 +126,11 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool, owner: str 
         lines.insert(0, "no stream tables (hint: SELECT pgtrickle.create_stream_table(name, query))")
     for line in lines:
         typer.echo(" ".join(line.split()))
+
+
+def because(reason: str | None, hint: str | None = None) -> str:
+    """What follows the value that a reason explains; nothing when there is no reason."""
+    return f", because {reason}{f' (hint: {hint})' if hint else ''}" if reason else ""
 
 
 def _state(row: Mapping[str, Any]) -> str:

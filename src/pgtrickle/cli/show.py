@@ -48,14 +48,14 @@ def read_details(conn: Connection, name: str) -> dict[str, Any]:
 
 
 def detail_lines(details: dict[str, Any]) -> Iterator[str]:
-    from pgtrickle.cli.render import age_text, lag_text, load_text, table_lines
+    from pgtrickle.cli.render import age_text, because, lag_text, load_text, table_lines
 
     yield details["name"]
     facts = {
         "status": details["status"] if details["is_populated"] else f"{details['status']}, not loaded",
         "load": load_text(details["load"]) if details["load"] else None,
-        "mode": _with_reason(details["effective_refresh_mode"], details["mode_reason"]),
-        "engine": _with_reason(details["last_engine"], details["engine_reason"]),
+        "mode": f"{details['effective_refresh_mode']}{because(details['mode_reason'], details['mode_hint'])}",
+        "engine": f"{details['last_engine'] or '-'}{because(details['engine_reason'])}",
         "schedule": details["schedule"],
         "lag": f"{lag_text(details['behind_seconds'])}{', changes are pending' if details['changes_pending'] else ''}",
         "last refresh": _time_and_age(details["last_refresh_at"], age_text(details["last_refresh_at"])),
@@ -93,7 +93,3 @@ def detail_lines(details: dict[str, Any]) -> Iterator[str]:
 
 def _time_and_age(at: datetime | None, age: str) -> str:
     return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {age}"
-
-
-def _with_reason(value: str | None, reason: str | None) -> str:
-    return f"{value or '-'}{f', because {reason}' if reason else ''}"

@@ -189,8 +189,7 @@ def check_formats(state: Compilation) -> Compilation:
     """Refuses a query that converts values to text in formats of its author that differ from ours."""
     if state.formats:
         listed = ", ".join(f"{name} {value}" for name, value in sorted(state.formats.items()))
-        reason = Reason.of(ReasonCode.AUTHOR_FORMATS, formats=listed)
-        raise NotDifferentiableError(reason, hint="use to_char(), or define it in a session with the default formats")
+        raise NotDifferentiableError(Reason.of(ReasonCode.AUTHOR_FORMATS, formats=listed))
     return state
 
 
@@ -386,10 +385,7 @@ def _explained(conn: Connection, stages: RefreshStages) -> dict[str, Any]:
 
 
 def _no_fixpoint(table: StreamTable, why: Reason) -> NotDifferentiableError:
-    return NotDifferentiableError(
-        Reason.of(ReasonCode.NO_FIXPOINT, table=table.full_name, why=why),
-        hint="move this part to a stream table outside the cycle, which reads the cycle or is read by it",
-    )
+    return NotDifferentiableError(Reason.of(ReasonCode.NO_FIXPOINT, table=table.full_name, why=why))
 
 
 def _hidden(plan: Plan, cycle: frozenset[int]) -> Reason | None:

@@ -80,7 +80,8 @@ def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
         home.execute(statement("plans_forgotten"))
         rows = home.execute(statement("plans_asked")).fetchall()
     for plan_id, query, path, role in rows:
-        answer: dict[str, Any] = {"id": plan_id, "plan": None, "mode": None, "reason": None, "message": None}
+        told = ("plan", "mode", "reason", "hint", "message")
+        answer: dict[str, Any] = {"id": plan_id, **dict.fromkeys(told)}
         try:
             with translated(), home.transaction(force_rollback=True):
                 # A schema in which the caller may create objects; it is rolled back with the transaction.
@@ -89,7 +90,7 @@ def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
                 define(home, dsn, origins, PendingDefinition(_PLANNED, _PLANNED, None, query, {}, path, role))
                 plan = _plan(home, _found(home, _PLANNED))
             answer |= {"plan": "\n".join(plan_lines(plan, statements=True)), "mode": plan["mode"]}
-            answer["reason"] = plan.get("reason")
+            answer |= {"reason": plan.get("reason"), "hint": plan.get("hint")}
         except PgtrickleError as error:
             if home.closed or home.broken:
                 raise
@@ -120,6 +121,8 @@ def _compiled(conn: Connection, table: StreamTable) -> Compiled:
 def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
     compiled = _compiled(conn, table)
     document: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
+    if compiled.reason is not None:
+        document["hint"] = compiled.reason.hint
     if compiled.template is not None:
         ((document["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()
     return document

@@ -29,7 +29,13 @@ from pgtrickle.define.renames import (
 from pgtrickle.define.restored import adopt_if_restored
 from pgtrickle.define.template_key import TemplateKey, template_key
 from pgtrickle.define.widen import NO_MODIFIER, ColumnsWidenedError, WiderColumn, is_wider, widen_columns
-from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
+from pgtrickle.errors import (
+    DefinitionError,
+    InvariantError,
+    OriginReplacedError,
+    SourceChangedError,
+    TransientError,
+)
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.identifiers import qualified, quote_literal
 from pgtrickle.model.reasons import Reason, ReasonCode, named
@@ -241,10 +247,16 @@ def _by_key(home: Connection, compiled: Compiled) -> Compiled:
 
 def same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
     """The table at its origin. Raises an error if it does not exist, or if the type of a column has changed: the type
-    of the mirror might accept its values, but with another meaning."""
+    of the mirror might accept its values, but with another meaning. If another table has its name, the error is an
+    OriginReplacedError."""
     relations = catalog.relations(origin, [mirror.relid])
     if not relations:
-        raise SourceChangedError(f"{mirror.name} does not exist any more", hint=ANEW)
+        name = (mirror.schema, mirror.table)
+        row = origin.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text)) IS NOT NULL", name).fetchone()
+        if row is not None and row[0]:
+            message = f"{mirror.name} was dropped and created again"
+            raise OriginReplacedError(message, hint="it is loaded anew", key=mirror.key, relid=mirror.relid)
+        raise SourceChangedError(f"{mirror.name} does not exist any more", hint=f"create it again, or {ANEW}")
     columns = {c.attnum: c for c in relations[0].columns}
     wider: list[WiderColumn] = []
     message = ""

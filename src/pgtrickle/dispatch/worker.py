@@ -526,8 +526,12 @@ class Worker:
 
 
 def _is_at(mirror: StreamTable, error: OriginReplacedError) -> bool:
-    """Whether the error is about the origin of this mirror."""
-    return mirror.mirror is not None and error.key == mirror.mirror.key
+    """Whether the error is about the origin of this mirror, or its table."""
+    return (
+        mirror.mirror is not None
+        and error.key == mirror.mirror.key
+        and (error.relid is None or error.relid == mirror.mirror.relid)
+    )
 
 
 def _prepared_first(outcome: Outcome) -> Outcome | None:

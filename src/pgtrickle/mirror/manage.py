@@ -170,8 +170,8 @@ class MirrorManager:
             return [Outcome(table, FULL, None, error) for table in tables]
 
     def seek(self, home: Connection, table: StreamTable, error: OriginReplacedError) -> PgtrickleError:
-        """Another database has the name of its origin: the table is searched there by name, and loaded from there next
-        time. Returns a transient error, or the error that stops it."""
+        """Another database has the name of its origin, or another table that of the mirrored one: the table is searched
+        by name, and loaded from there next time. Returns a transient error, or the error that stops it."""
         mirror = table.mirror
         assert mirror is not None
         name = mirror.database if not mirror.server else f"{mirror.database}@{mirror.server}"
@@ -181,15 +181,15 @@ class MirrorManager:
             numbers = {column.name: column.attnum for column in relation.columns}
             missing = [column.name for column in table.columns if column.name not in numbers]
             if missing:
-                return SourceChangedError(
-                    f"{mirror.name} has no column {missing[0]} in the database that replaced its origin", hint=ANEW
-                )
+                replaced = "the table that replaced it" if error.relid else "the database that replaced its origin"
+                return SourceChangedError(f"{mirror.name} has no column {missing[0]} in {replaced}", hint=ANEW)
             parameters = {"id": table.pgt_id, "key": place.key, "relid": relation.relid}
             parameters |= {"columns": [numbers[column.name] for column in table.columns]}
+            reason = Reason.of(ReasonCode.ORIGIN_REPLACED)
+            if error.relid is not None:
+                reason = Reason.of(ReasonCode.SOURCE_CREATED_AGAIN, table=mirror.name)
             with translated(), home.transaction():
-                home.execute(
-                    statement("origin_replaced"), {**parameters, **named(Reason.of(ReasonCode.ORIGIN_REPLACED))}
-                )
+                home.execute(statement("origin_replaced"), {**parameters, **named(reason)})
                 home.execute("SELECT pgtrickle._wake('alter', %s)", (table.pgt_id,))
         except TransientError as away:
             return away
@@ -247,10 +247,13 @@ class MirrorManager:
         failed: list[Outcome] = []
 
         def prepare(table: StreamTable, reload: Reason | None = None) -> None:
-            """A mirror whose table has changed at the origin stops; the others continue."""
+            """A mirror whose table has changed at the origin stops, or moves to the one that has its name; the others
+            continue."""
             held.pop(table.pgt_id, None)
             try:
                 held[table.pgt_id] = self._prepared(home, conn, table, reload=reload)
+            except OriginReplacedError as error:
+                failed.append(Outcome(table, PREPARE, None, self.seek(home, table, error)))
             except TransientError:
                 raise
             except PgtrickleError as error:

@@ -1,7 +1,7 @@
-"""The codes of all reasons, each with the template of its text. Pure.
+"""The codes of all reasons, each with the template of its text, and some with that of a hint. Pure.
 
-Placeholders in braces are the parameters. db/sql/install/reasons/reasons.sql has the same templates for
-PostgreSQL; `make golden` writes it.
+Placeholders in braces are the parameters; a hint says what the author of a query can do, and uses the parameters of
+the text. db/sql/install/reasons/reasons.sql has the same templates for PostgreSQL; `make golden` writes it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,25 @@ from enum import StrEnum
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
+# Hints of several codes.
+_IN_VIEW = "leave it out here, and add it in a view over the stream table"
+_DECIDE = "add the columns of a unique key to the ORDER BY, or make this part a stream table of its own"
+_ONE_TEXT = "give equal values one text before, as in SELECT DISTINCT a::numeric(12, 2), or select the value itself"
+_QUALIFY = "leave the alias out, and qualify the columns with their tables"
+_CHILDREN = "give the tables a column that tells their rows apart, and choose by it from {relation} without ONLY"
+
 
 class ReasonCode(StrEnum):
     """The value is what the catalog stores: it never changes. The template may."""
 
     template: str
+    hint: str | None
 
-    def __new__(cls, code: str, template: str) -> ReasonCode:
+    def __new__(cls, code: str, template: str, hint: str | None = None) -> ReasonCode:
         member = str.__new__(cls, code)
         member._value_ = code
         member.template = template
+        member.hint = hint
         return member
 
     @property
@@ -54,6 +63,7 @@ class ReasonCode(StrEnum):
         "the origin was restored to a state before what this mirror has read",
     )
     ORIGIN_REPLACED = "origin_replaced", "the database of the origin was recreated or restored from a dump"
+    SOURCE_CREATED_AGAIN = "source_created_again", "{table} was dropped and created again"
     MIRROR_BEHIND = (
         "mirror_behind",
         "the origin has recorded a later position of this mirror (this database was restored from a backup)",
@@ -111,43 +121,76 @@ class ReasonCode(StrEnum):
 
     # -- why a query is not maintained from changes: found by PostgreSQL when it is defined (_full_reason)
     SYSTEM_CATALOG = "system_catalog", "{relation} is a system catalog, whose changes cannot be captured"
-    MATERIALIZED_VIEW = "materialized_view", "{relation} is a materialized view, whose changes cannot be captured"
-    FOREIGN_TABLE = "foreign_table", "{relation} is a foreign table, whose changes cannot be captured"
+    MATERIALIZED_VIEW = (
+        "materialized_view",
+        "{relation} is a materialized view, whose changes cannot be captured",
+        "read what {relation} reads, or make it a stream table",
+    )
+    FOREIGN_TABLE = (
+        "foreign_table",
+        "{relation} is a foreign table, whose changes cannot be captured",
+        "where pgtrickle serves its database, name the table itself: database.schema.table",
+    )
     SEQUENCE = "sequence", "{relation} is a sequence, whose changes cannot be captured"
-    UNLOGGED_TABLE = "unlogged_table", "{relation} is an unlogged table, whose changes cannot be captured"
-    UNLOGGED_CHILD = "unlogged_child", "{child} of {relation} is unlogged, whose changes cannot be captured"
+    UNLOGGED_TABLE = (
+        "unlogged_table",
+        "{relation} is an unlogged table, whose changes cannot be captured",
+        "ALTER TABLE {relation} SET LOGGED",
+    )
+    UNLOGGED_CHILD = (
+        "unlogged_child",
+        "{child} of {relation} is unlogged, whose changes cannot be captured",
+        "ALTER TABLE {child} SET LOGGED",
+    )
     FOREIGN_CHILD = "foreign_child", "{child} of {relation} is a foreign table, whose changes cannot be captured"
     CHILD_NOT_TABLE = "child_not_table", "{child} of {relation} is not a plain table, whose changes cannot be captured"
     NO_TABLE = "no_table", "the query reads no table"
     VIRTUAL_COLUMN = (
         "virtual_column",
         "column {column} of {relation} is a virtual generated column, which triggers do not see",
+        "make it a stored column, or write its expression in the query",
     )
     LOOSE_COLUMN = "loose_column", "column {column} of {relation} is compared by a nondeterministic collation"
     CATALOG_TYPE = "catalog_type", "column {column} of {relation} is of type {type}, whose text depends on the catalog"
     LOOSE_COLLATION = "loose_collation", "the query uses the nondeterministic collation {collation}"
     LOOSE_COMPARISON = "loose_comparison", "the query compares by the nondeterministic collation {collation}"
-    TABLESAMPLE = "tablesample", "the query uses TABLESAMPLE"
-    WHOLE_ROW = "whole_row", "the query uses a whole row as a value"
-    SYSTEM_COLUMN = "system_column", "the query uses a system column such as ctid or xmin"
+    TABLESAMPLE = (
+        "tablesample",
+        "the query uses TABLESAMPLE of {relation}",
+        "choose rows of {relation} by a condition on their key",
+    )
+    WHOLE_ROW = (
+        "whole_row",
+        "the query uses a whole row of {relation} as a value",
+        "list the columns of {relation}, for example with jsonb_build_object()",
+    )
+    SYSTEM_COLUMN = (
+        "system_column",
+        "the query uses the system column {column} of {relation}",
+        "use other columns of {relation}, such as its key",
+    )
     EQUAL_GROUPING_KEYS = (
         "equal_grouping_keys",
         "the query selects the same expression twice and groups by each of them in GROUPING SETS, CUBE or ROLLUP",
+        "write one of the two expressions differently",
     )
-    SESSION_VALUE = "session_value", "the query uses CURRENT_DATE, CURRENT_USER or the like"
-    XML_EXPRESSION = "xml_expression", "the query uses an XML expression"
-    FROM_ONLY = "from_only", "the query uses FROM ONLY on a table with children"
+    SESSION_VALUE = "session_value", "the query uses {function}, whose result may change while no source does", _IN_VIEW
+    XML_EXPRESSION = "xml_expression", "the query uses the XML expression {function}", _IN_VIEW
+    FROM_ONLY = "from_only", "the query uses FROM ONLY {relation}, which has children", _CHILDREN
     STABLE_FUNCTION = (
         "stable_function",
         "the query calls the stable function {function}, whose result may change while no source does",
+        "call it in a view over the stream table instead, or declare a function of your own IMMUTABLE if it is",
     )
     TEXT_READS_CLOCK = (
         "text_reads_clock",
         "the query casts text to {type}, which reads the clock for values such as 'now'",
+        "use to_date() or to_timestamp() with a format",
     )
     JSON_READS_CLOCK = (
         "json_reads_clock",
         "the query reads {type} out of JSON, for which values such as 'now' read the clock",
+        "return text, and convert it by to_date() or to_timestamp() with a format",
     )
     JSON_PATH = (
         "json_path",
@@ -161,7 +204,11 @@ class ReasonCode(StrEnum):
 
     # -- the same, found when it is compiled
     REFRESH_MODE_FULL = "refresh_mode_full", "refresh_mode is FULL"
-    AUTHOR_FORMATS = "author_formats", "the query converts values to text, and its author's session had {formats}"
+    AUTHOR_FORMATS = (
+        "author_formats",
+        "the query converts values to text, and its author's session had {formats}",
+        "use to_char(), or define it in a session with the default formats",
+    )
     AUTHOR_COPIES = (
         "author_copies",
         "the query is evaluated as {author}, for whom tables of other databases are copied each time",
@@ -169,11 +216,13 @@ class ReasonCode(StrEnum):
     MAX_DIFFERENTIAL_JOINS = (
         "max_differential_joins",
         "the query has {joins} joins, which exceeds max_differential_joins ({limit})",
+        "raise the option max_differential_joins, or make a part of the query a stream table of its own",
     )
     STATEMENT_TOO_LONG = (
         "statement_too_long",
         "its changes take a statement of {length} characters, which PostgreSQL would analyse for seconds "
         "(refresh_mode DIFFERENTIAL uses it nevertheless)",
+        "make a part of the query a stream table of its own",
     )
     POSTGRESQL_REFUSES = (
         "postgresql_refuses",
@@ -202,6 +251,7 @@ class ReasonCode(StrEnum):
         "no_fixpoint",
         "{table} reads itself through other stream tables, and {why}: that has no least fixpoint, or none that can be "
         "found step by step",
+        "move this part to a stream table outside the cycle, which reads the cycle or is read by it",
     )
     AUTHOR_SESSION = (
         "author_session",
@@ -246,6 +296,7 @@ class ReasonCode(StrEnum):
     SECURITY_BARRIER = (
         "security_barrier",
         "view {view} is a security barrier: its rows must be chosen before conditions of the query are evaluated",
+        "make the query of the view a stream table, or read its tables",
     )
     VIEW_UNREADABLE = "view_unreadable", "the definition of view {view} cannot be read"
     TOO_MANY_ITEMS = (
@@ -254,9 +305,13 @@ class ReasonCode(StrEnum):
     )
     RESERVED_COLUMN = "reserved_column", "{relation} has a column __pgt_w, a name that changes need for their weight"
     LOCKS_ROWS = "locks_rows", "the query locks rows"
-    ONLY_OF_PARENT = "only_of_parent", "ONLY {relation}: the table has children, whose changes share its buffer"
-    USING_ALIAS = "using_alias", "an alias for USING columns is not maintained from changes yet"
-    JOIN_ALIAS = "join_alias", "an alias for a whole join, of which a function does not list its columns"
+    ONLY_OF_PARENT = (
+        "only_of_parent",
+        "ONLY {relation}: the table has children, whose changes share its buffer",
+        _CHILDREN,
+    )
+    USING_ALIAS = "using_alias", "an alias for USING columns is not maintained from changes yet", _QUALIFY
+    JOIN_ALIAS = "join_alias", "an alias for a whole join, of which a function does not list its columns", _QUALIFY
     RECURSIVE_CLAUSE = "recursive_clause", "{clause} of WITH RECURSIVE is not maintained from changes yet"
     GROUPING_SETS = "grouping_sets", "GROUPING SETS, CUBE and ROLLUP are not maintained from changes yet"
     SET_IN_DISTINCT_ON = (
@@ -282,28 +337,36 @@ class ReasonCode(StrEnum):
     EQUAL_VALUES_SEEN = (
         "equal_values_seen",
         "an expression over {expression} of type {type} tells equal values apart, of which PostgreSQL returns any",
+        _ONE_TEXT,
     )
     LOSSY_KEY = (
         "lossy_key",
         "several grouping keys that are floats, or numeric without a declared scale, have no state: no row may be "
         "written as all of them are shown",
+        "cast the keys to numeric with a scale, for example numeric(20, 2)",
     )
     UNDETERMINED = (
         "undetermined",
         "{what}, below another operator, is not maintained from changes: evaluated twice it may give two results",
     )
-    LIMIT_TIES = "limit_ties", "LIMIT whose ORDER BY does not decide between all rows"
-    DISTINCT_ON_TIES = "distinct_on_ties", "DISTINCT ON whose ORDER BY does not decide between all rows"
+    LIMIT_TIES = "limit_ties", "LIMIT whose ORDER BY does not decide between all rows", _DECIDE
+    DISTINCT_ON_TIES = "distinct_on_ties", "DISTINCT ON whose ORDER BY does not decide between all rows", _DECIDE
     WINDOW_TIES = (
         "window_ties",
         "a window function that numbers or picks rows whose ORDER BY does not decide between all of them",
+        _DECIDE,
     )
-    FLOAT_SUM = "float_sum", "a sum of floats, which depends on the order of its rows"
+    FLOAT_SUM = "float_sum", "a sum of floats, which depends on the order of its rows", "use numeric instead of float"
     UNORDERED_AGGREGATE = (
         "unordered_aggregate",
         "{function}() without an ORDER BY that decides the order of its values",
+        "write {function}(... ORDER BY the columns of a unique key)",
     )
-    AGGREGATE_TIES = "aggregate_ties", "{function}() whose ORDER BY does not decide the order of its values"
+    AGGREGATE_TIES = (
+        "aggregate_ties",
+        "{function}() whose ORDER BY does not decide the order of its values",
+        "add the columns of a unique key to the ORDER BY of {function}()",
+    )
 
     # -- why an engine evaluates a refresh
     ENGINE_NAMED = "engine_named", "the option engine is {engine}"

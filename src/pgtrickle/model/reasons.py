@@ -32,6 +32,13 @@ class Reason:
     def changes_by_itself(self) -> bool:
         return self.code in CHANGES_BY_ITSELF
 
+    @property
+    def hint(self) -> str | None:
+        """What the author of a query can do: a hint of this code, or of a reason in it. PostgreSQL: _reason_hint()."""
+        if self.code.hint is not None:
+            return _filled(self.code.hint, self)
+        return next((value.hint for _, value in self.params if isinstance(value, Reason) and value.hint), None)
+
     def __str__(self) -> str:
         return render(self)
 
@@ -56,8 +63,12 @@ class ReasonColumns(NamedTuple):
 
 def render(reason: Reason) -> str:
     """The text. PostgreSQL renders the same from the same template: pgtrickle._reason_text()."""
+    return _filled(reason.code.template, reason)
+
+
+def _filled(template: str, reason: Reason) -> str:
     params = dict(reason.params)
-    return PLACEHOLDER.sub(lambda match: str(params[match[1]]), reason.code.template)
+    return PLACEHOLDER.sub(lambda match: str(params[match[1]]), template)
 
 
 def columns(reason: Reason | None) -> ReasonColumns:
@@ -91,5 +102,5 @@ class NotDifferentiableError(DefinitionError):
     code = "PGT201"
 
     def __init__(self, reason: Reason, *, hint: str | None = None) -> None:
-        super().__init__(render(reason), hint=hint)
+        super().__init__(render(reason), hint=hint or reason.hint)
         self.reason = reason

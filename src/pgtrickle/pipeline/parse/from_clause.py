@@ -183,7 +183,7 @@ class FromReader:
             alias = default
         columns = cursor.names() if cursor.peek() == "(" else None
         if cursor.peek() == "TABLESAMPLE":
-            raise NotDifferentiableError(Reason.of(ReasonCode.TABLESAMPLE))
+            raise NotDifferentiableError(Reason.of(ReasonCode.TABLESAMPLE, relation=default or alias))
         return alias, columns
 
     def _alias_follows(self) -> bool:

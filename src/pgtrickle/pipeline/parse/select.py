@@ -419,7 +419,8 @@ def _items(cursor: Cursor) -> list[tuple[str, int, int]]:
         elif cursor.tokens[stop - 1].is_name:
             items.append((cursor.name_at(stop - 1), start, stop))
         elif cursor.tokens[stop - 1].key == "*":
-            raise NotDifferentiableError(Reason.of(ReasonCode.WHOLE_ROW))
+            relation = cursor.text(start, stop).removesuffix(".*")
+            raise NotDifferentiableError(Reason.of(ReasonCode.WHOLE_ROW, relation=relation))
         else:
             items.append(("?column?", start, stop))
     return items

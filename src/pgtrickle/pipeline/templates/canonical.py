@@ -312,10 +312,7 @@ class _Writer:
     def determined(self, block: Block) -> Block:
         """A block with regions, with keys and extremes of groups in their least texts."""
         if block.undetermined is not None:
-            raise NotDifferentiableError(
-                Reason.of(ReasonCode.UNDETERMINED, what=block.undetermined),
-                hint="add a unique column to the ORDER BY in question, or use numeric instead of float",
-            )
+            raise NotDifferentiableError(Reason.of(ReasonCode.UNDETERMINED, what=block.undetermined))
         is_grouped = block.tail != () and isinstance(block.tail[0], str) and block.tail[0].startswith(" GROUP BY ")
         calls = block.grouped.calls if block.grouped is not None else ()
         regions = self._loose(block, block.region or ())

@@ -477,10 +477,7 @@ class _Expression:
 
 
 def _seen(choice: Choice, type_: SqlType) -> NotDifferentiableError:
-    return NotDifferentiableError(
-        Reason.of(ReasonCode.EQUAL_VALUES_SEEN, expression=choice.what, type=type_.name),
-        hint="give equal values one text before, as in SELECT DISTINCT a::numeric(12, 2), or select the value itself",
-    )
+    return NotDifferentiableError(Reason.of(ReasonCode.EQUAL_VALUES_SEEN, expression=choice.what, type=type_.name))
 
 
 def _keys(sql: str) -> Tokens:

@@ -105,6 +105,8 @@ def plan_words(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"Mode: {plan['mode']}"
     if plan["mode"] == "FULL":
         yield f"Reason: {plan['reason']}"
+        if plan.get("hint"):
+            yield f"Hint: {plan['hint']}"
         yield "Every refresh evaluates the whole query in PostgreSQL and applies the difference."
     else:
         yield "Operators, and what a refresh does for each:"

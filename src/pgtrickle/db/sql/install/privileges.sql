@@ -52,6 +52,8 @@ REVOKE ALL ON FUNCTION pgtrickle._create_storage(text, jsonb, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._add_partitions(bigint, anyarray, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._drop_guard(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._guard_sources(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._guard_reader(pgtrickle.pgt_readers) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._drop_reader_guard(pgtrickle.pgt_readers) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readings FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_replicas FROM PUBLIC;

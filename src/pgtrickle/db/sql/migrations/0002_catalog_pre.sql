@@ -39,7 +39,8 @@ ALTER TABLE IF EXISTS pgtrickle.pgt_plans
     ADD COLUMN IF NOT EXISTS answered_at timestamptz,
     ADD COLUMN IF NOT EXISTS mode text,
     ADD COLUMN IF NOT EXISTS reason text,
-    ADD COLUMN IF NOT EXISTS statement text;
+    ADD COLUMN IF NOT EXISTS statement text,
+    ADD COLUMN IF NOT EXISTS hint text;
 
 -- Functions that have other arguments now. None of them is called by capture functions.
 DROP FUNCTION IF EXISTS
@@ -58,6 +59,7 @@ DROP FUNCTION IF EXISTS
     pgtrickle._drop(bigint, bool),
     pgtrickle._drop_subscriber(bigint, text),
     pgtrickle._find_plan(text, text, text),
+    pgtrickle._find_plan(text, text, text, text),
     pgtrickle._forget_asked(name, name),
     pgtrickle._forget_definition(name, name),
     pgtrickle._has_renamed_columns(oid, int2[], name[]),

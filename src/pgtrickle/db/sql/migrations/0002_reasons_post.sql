@@ -5,12 +5,12 @@ SET mode_reason_code = r.code,
     mode_reason = pgtrickle._reason_text(r.code, r.params)
 FROM pgtrickle.pgt_stream_tables AS t
 CROSS JOIN LATERAL (
-    SELECT k.code, CASE WHEN k.parameter IS NULL THEN '{}' ELSE pg_catalog.jsonb_build_object(k.parameter, m[1]) END
+    SELECT k.code, pg_catalog.jsonb_build_object(k.parameter, m[1])
     FROM (VALUES
         (1, 'stable_function', 'function', '^the query calls the stable function (.*), whose result may change while no source does$'),
         (2, 'text_reads_clock', 'type', '^the query casts text to (.*), which reads the clock for values such as ''now''$'),
         (3, 'json_reads_clock', 'type', '^the query reads (.*) out of JSON, for which values such as ''now'' read the clock$'),
-        (4, 'session_value', NULL, '^the query uses CURRENT_DATE, CURRENT_USER or the like$'),
+        (4, 'session_value', 'function', '^the query uses (CURRENT_DATE, CURRENT_USER or the like)$'),
         (5, 'earlier', 'text', '^(.*)$')
     ) AS k(position, code, parameter, pattern)
     CROSS JOIN LATERAL pg_catalog.regexp_matches(t.mode_reason, k.pattern) AS m

@@ -30,7 +30,8 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_plans (
     answered_at timestamptz,
     mode text,
     reason text,
-    statement text
+    statement text,
+    hint text
 );
 COMMENT ON TABLE pgtrickle.pgt_plans IS 'Requests of explain_query and validate_query with their results, until they are read or a minute old.';
 COMMENT ON COLUMN pgtrickle.pgt_plans.understood IS

@@ -176,7 +176,8 @@ BEGIN
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = format('%s is not possible: %s', refresh_mode, pgtrickle._reason_text(obstacle)),
-            HINT = 'Use refresh_mode AUTO or FULL, or rewrite the query.';
+            HINT = 'Use refresh_mode AUTO or FULL, or rewrite the query'
+                || coalesce(': ' || pgtrickle._reason_hint(obstacle ->> 'code', obstacle -> 'params'), '.');
     END IF;
     RETURN CASE refresh_mode WHEN 'AUTO' THEN 'DIFFERENTIAL' ELSE refresh_mode END;
 END

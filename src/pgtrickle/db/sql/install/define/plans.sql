@@ -35,7 +35,8 @@ $$;
 COMMENT ON FUNCTION pgtrickle._ask_plan(text, text, text, text) IS 'Internal. Asks the control plane how a query of the caller would be maintained.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._find_plan(query text, path text, understood text, me text DEFAULT pgtrickle._me(),
-    OUT state text, OUT told_at timestamptz, OUT mode text, OUT reason text, OUT plan text, OUT error_message text)
+    OUT state text, OUT told_at timestamptz, OUT mode text, OUT reason text, OUT hint text, OUT plan text,
+    OUT error_message text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     deadline CONSTANT timestamptz := clock_timestamp() + interval '2 seconds';
@@ -49,8 +50,8 @@ BEGIN
         ORDER BY p.answered_at DESC NULLS LAST
         LIMIT 1;
         IF known.answered_at IS NOT NULL THEN
-            SELECT 'TOLD', known.answered_at, known.mode, known.reason, known.plan, known.error_message
-            INTO state, told_at, mode, reason, plan, error_message;
+            SELECT 'TOLD', known.answered_at, known.mode, known.reason, known.hint, known.plan, known.error_message
+            INTO state, told_at, mode, reason, hint, plan, error_message;
             RETURN;
         ELSIF NOT pgtrickle._is_served() THEN
             state := 'UNSERVED';

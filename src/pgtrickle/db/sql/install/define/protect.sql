@@ -116,3 +116,72 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._guard_sources(bigint) IS
 'Internal. Makes DROP of a source fail unless with CASCADE; both name the stream tables that read it.';
+
+-- The same for a mirror in another database, and for a stream table there that reads the replica of the table: the view is named after that database.
+CREATE OR REPLACE FUNCTION pgtrickle._drop_reader_guard(reader pgtrickle.pgt_readers) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    guard regclass;
+BEGIN
+    FOR guard IN
+        SELECT c.oid
+        FROM pg_class AS c
+        WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'v'
+          AND obj_description(c.oid, 'pg_class') = format('pgtrickle reader %s of %s', reader.mirror_id, reader.reader_key)
+    LOOP
+        EXECUTE format('DROP VIEW %s', guard);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._drop_reader_guard(pgtrickle.pgt_readers) IS 'Internal. Removes the view that _guard_reader() created.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._guard_reader(reader pgtrickle.pgt_readers) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source text;
+    guard name := format('reader %s in database %s', reader.mirror_id, reader.reader_database || coalesce('@' || nullif(reader.reader_server, ''), ''));
+BEGIN
+    SELECT format('%I.%I', n.nspname, c.relname) INTO source
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = reader.source_relid AND c.relkind IN ('r', 'p') AND has_schema_privilege(n.oid, 'USAGE')
+      -- drop_stream_table() names these readers itself
+      AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_relid = c.oid);
+    IF source IS NULL THEN
+        RETURN;
+    END IF;
+    IF to_regclass(format('pgtrickle_changes.%I', guard)) IS NOT NULL THEN
+        guard := format('reader %s of %s', reader.mirror_id, reader.reader_key);  -- another database of that name
+    END IF;
+    EXECUTE format('CREATE VIEW pgtrickle_changes.%I AS SELECT FROM %s', guard, source);
+    EXECUTE format('COMMENT ON VIEW pgtrickle_changes.%I IS %L', guard, format('pgtrickle reader %s of %s', reader.mirror_id, reader.reader_key));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._guard_reader(pgtrickle.pgt_readers) IS
+'Internal. Makes DROP of a table that another database reads fail unless with CASCADE; both name that database.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._guard_readers() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND (OLD.source_relid, OLD.reader_server, OLD.reader_database) = (NEW.source_relid, NEW.reader_server, NEW.reader_database) THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        PERFORM pgtrickle._drop_reader_guard(OLD);
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        PERFORM pgtrickle._guard_reader(NEW);
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._guard_readers() IS 'Internal. Keeps the views of _guard_reader() up to date.';
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger AS t WHERE t.tgrelid = 'pgtrickle.pgt_readers'::pg_catalog.regclass AND t.tgname = 'guard_readers') THEN
+        CREATE TRIGGER guard_readers AFTER INSERT OR DELETE OR UPDATE OF source_relid, reader_server, reader_database ON pgtrickle.pgt_readers
+            FOR EACH ROW EXECUTE FUNCTION pgtrickle._guard_readers();
+    END IF;
+END
+$$;

@@ -21,6 +21,7 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'mirror_unknown' THEN 'the origin does not know this mirror any more (detached, or restored from a backup)'
         WHEN 'origin_went_back' THEN 'the origin was restored to a state before what this mirror has read'
         WHEN 'origin_replaced' THEN 'the database of the origin was recreated or restored from a dump'
+        WHEN 'source_created_again' THEN '{table} was dropped and created again'
         WHEN 'mirror_behind' THEN 'the origin has recorded a later position of this mirror (this database was restored from a backup)'
         WHEN 'mirror_netted' THEN 'the origin has netted changes across the position of this mirror, which it did not know in time'
         WHEN 'source_truncated' THEN 'a source was truncated, or rows of it were moved to another partition by MERGE'
@@ -64,14 +65,14 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'catalog_type' THEN 'column {column} of {relation} is of type {type}, whose text depends on the catalog'
         WHEN 'loose_collation' THEN 'the query uses the nondeterministic collation {collation}'
         WHEN 'loose_comparison' THEN 'the query compares by the nondeterministic collation {collation}'
-        WHEN 'tablesample' THEN 'the query uses TABLESAMPLE'
-        WHEN 'whole_row' THEN 'the query uses a whole row as a value'
-        WHEN 'system_column' THEN 'the query uses a system column such as ctid or xmin'
+        WHEN 'tablesample' THEN 'the query uses TABLESAMPLE of {relation}'
+        WHEN 'whole_row' THEN 'the query uses a whole row of {relation} as a value'
+        WHEN 'system_column' THEN 'the query uses the system column {column} of {relation}'
         WHEN 'equal_grouping_keys' THEN 'the query selects the same expression twice and groups by each of them in GROUPING SETS, CUBE or '
             'ROLLUP'
-        WHEN 'session_value' THEN 'the query uses CURRENT_DATE, CURRENT_USER or the like'
-        WHEN 'xml_expression' THEN 'the query uses an XML expression'
-        WHEN 'from_only' THEN 'the query uses FROM ONLY on a table with children'
+        WHEN 'session_value' THEN 'the query uses {function}, whose result may change while no source does'
+        WHEN 'xml_expression' THEN 'the query uses the XML expression {function}'
+        WHEN 'from_only' THEN 'the query uses FROM ONLY {relation}, which has children'
         WHEN 'stable_function' THEN 'the query calls the stable function {function}, whose result may change while no source does'
         WHEN 'text_reads_clock' THEN 'the query casts text to {type}, which reads the clock for values such as ''now'''
         WHEN 'json_reads_clock' THEN 'the query reads {type} out of JSON, for which values such as ''now'' read the clock'
@@ -177,6 +178,47 @@ $$;
 COMMENT ON FUNCTION pgtrickle._reason_template(text) IS
 'Internal. The text of a reason, with its parameters in braces.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._hint_template(code text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE code
+        WHEN 'materialized_view' THEN 'read what {relation} reads, or make it a stream table'
+        WHEN 'foreign_table' THEN 'where pgtrickle serves its database, name the table itself: database.schema.table'
+        WHEN 'unlogged_table' THEN 'ALTER TABLE {relation} SET LOGGED'
+        WHEN 'unlogged_child' THEN 'ALTER TABLE {child} SET LOGGED'
+        WHEN 'virtual_column' THEN 'make it a stored column, or write its expression in the query'
+        WHEN 'tablesample' THEN 'choose rows of {relation} by a condition on their key'
+        WHEN 'whole_row' THEN 'list the columns of {relation}, for example with jsonb_build_object()'
+        WHEN 'system_column' THEN 'use other columns of {relation}, such as its key'
+        WHEN 'equal_grouping_keys' THEN 'write one of the two expressions differently'
+        WHEN 'session_value' THEN 'leave it out here, and add it in a view over the stream table'
+        WHEN 'xml_expression' THEN 'leave it out here, and add it in a view over the stream table'
+        WHEN 'from_only' THEN 'give the tables a column that tells their rows apart, and choose by it from {relation} without ONLY'
+        WHEN 'stable_function' THEN 'call it in a view over the stream table instead, or declare a function of your own IMMUTABLE if it '
+            'is'
+        WHEN 'text_reads_clock' THEN 'use to_date() or to_timestamp() with a format'
+        WHEN 'json_reads_clock' THEN 'return text, and convert it by to_date() or to_timestamp() with a format'
+        WHEN 'author_formats' THEN 'use to_char(), or define it in a session with the default formats'
+        WHEN 'max_differential_joins' THEN 'raise the option max_differential_joins, or make a part of the query a stream table of its own'
+        WHEN 'statement_too_long' THEN 'make a part of the query a stream table of its own'
+        WHEN 'no_fixpoint' THEN 'move this part to a stream table outside the cycle, which reads the cycle or is read by it'
+        WHEN 'security_barrier' THEN 'make the query of the view a stream table, or read its tables'
+        WHEN 'only_of_parent' THEN 'give the tables a column that tells their rows apart, and choose by it from {relation} without ONLY'
+        WHEN 'using_alias' THEN 'leave the alias out, and qualify the columns with their tables'
+        WHEN 'join_alias' THEN 'leave the alias out, and qualify the columns with their tables'
+        WHEN 'equal_values_seen' THEN 'give equal values one text before, as in SELECT DISTINCT a::numeric(12, 2), or select the value '
+            'itself'
+        WHEN 'lossy_key' THEN 'cast the keys to numeric with a scale, for example numeric(20, 2)'
+        WHEN 'limit_ties' THEN 'add the columns of a unique key to the ORDER BY, or make this part a stream table of its own'
+        WHEN 'distinct_on_ties' THEN 'add the columns of a unique key to the ORDER BY, or make this part a stream table of its own'
+        WHEN 'window_ties' THEN 'add the columns of a unique key to the ORDER BY, or make this part a stream table of its own'
+        WHEN 'float_sum' THEN 'use numeric instead of float'
+        WHEN 'unordered_aggregate' THEN 'write {function}(... ORDER BY the columns of a unique key)'
+        WHEN 'aggregate_ties' THEN 'add the columns of a unique key to the ORDER BY of {function}()'
+    END
+$$;
+COMMENT ON FUNCTION pgtrickle._hint_template(text) IS
+'Internal. What the author of a query can do about a reason, with its parameters in braces; NULL: nothing general.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._reason(code text, VARIADIC params text[] DEFAULT '{}') RETURNS jsonb
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('code', code, 'params', jsonb_object(params))
@@ -184,13 +226,19 @@ $$;
 COMMENT ON FUNCTION pgtrickle._reason(text, text[]) IS
 'Internal. A reason: its code, then names and values of its parameters by turns.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._reason_text(code text, params jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION pgtrickle._filled(template text, params jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     -- Outside of braces, inside, outside, ...: one pass, so that braces in a value are only text.
     SELECT string_agg(CASE WHEN p.i % 2 = 1 THEN p.part
                            WHEN jsonb_typeof(params -> p.part) = 'object' THEN pgtrickle._reason_text(params -> p.part)
                            ELSE coalesce(params ->> p.part, '{' || p.part || '}') END, '' ORDER BY p.i)
-    FROM regexp_split_to_table(pgtrickle._reason_template(code), '[{}]') WITH ORDINALITY AS p(part, i)
+    FROM regexp_split_to_table(template, '[{}]') WITH ORDINALITY AS p(part, i)
+$$;
+COMMENT ON FUNCTION pgtrickle._filled(text, jsonb) IS 'Internal. A template with the values of its parameters.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._reason_text(code text, params jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pgtrickle._filled(pgtrickle._reason_template(code), params)
 $$;
 COMMENT ON FUNCTION pgtrickle._reason_text(text, jsonb) IS
 'Internal. The text of a reason, given by its code and its parameters.';
@@ -200,3 +248,17 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT pgtrickle._reason_text(reason ->> 'code', reason -> 'params')
 $$;
 COMMENT ON FUNCTION pgtrickle._reason_text(jsonb) IS 'Internal. The same for a reason as _reason() makes it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._reason_hint(code text, params jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(
+        pgtrickle._filled(pgtrickle._hint_template(code), params),
+        (SELECT h.hint
+         FROM jsonb_each(params) AS p
+         CROSS JOIN LATERAL (SELECT pgtrickle._reason_hint(p.value ->> 'code', p.value -> 'params')) AS h(hint)
+         WHERE jsonb_typeof(p.value) = 'object' AND h.hint IS NOT NULL
+         ORDER BY p.key COLLATE "C"
+         LIMIT 1))
+$$;
+COMMENT ON FUNCTION pgtrickle._reason_hint(text, jsonb) IS
+'Internal. What the author of a query can do about a reason: a hint of its code, or of a reason in it; else NULL.';

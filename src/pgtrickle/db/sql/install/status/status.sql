@@ -20,18 +20,19 @@ COMMENT ON FUNCTION pgtrickle._last_engine(bigint) IS 'Internal. What evaluated 
 CREATE OR REPLACE FUNCTION pgtrickle.pgt_status()
 RETURNS TABLE (name text, status text, refresh_mode text, is_populated bool, consecutive_errors int, schedule text, data_timestamp timestamptz,
                staleness interval, effective_refresh_mode text, mode_reason text, last_error_message text, last_refresh_at timestamptz,
-               refresh_tier text, needs_reinit bool, pgt_id bigint, engine text, last_engine text, engine_reason text)
+               refresh_tier text, needs_reinit bool, pgt_id bigint, engine text, last_engine text, engine_reason text, mode_hint text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%I.%I', st.pgt_schema, st.pgt_name), st.status, st.refresh_mode, st.is_populated, st.consecutive_errors, st.schedule,
            st.data_timestamp, clock_timestamp() - st.data_timestamp, st.effective_refresh_mode, st.mode_reason, m.last_error_message,
-           st.last_refresh_at, st.refresh_tier, st.needs_reinit, st.pgt_id, st.engine, e.engine, e.engine_reason
+           st.last_refresh_at, st.refresh_tier, st.needs_reinit, st.pgt_id, st.engine, e.engine, e.engine_reason,
+           pgtrickle._reason_hint(st.mode_reason_code, st.mode_reason_params)
     FROM pgtrickle.pgt_stream_tables AS st
     LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = st.pgt_id
     LEFT JOIN LATERAL pgtrickle._last_engine(st.pgt_id) AS e ON true
     ORDER BY 1
 $$;
 COMMENT ON FUNCTION pgtrickle.pgt_status() IS
-'One row per stream table: state, mode and the reason for it, what evaluated the last refresh and why, age of the '
+'One row per stream table: state, mode, the reason for it and what its author can do about it, what evaluated the last refresh and why, age of the '
 'snapshot of the content, last error (for roles that may read the table).';
 
 CREATE OR REPLACE FUNCTION pgtrickle._full_when() RETURNS text[]
@@ -73,27 +74,28 @@ BEGIN
         (3, 'refresh_mode', st.refresh_mode),
         (4, 'effective_refresh_mode', st.effective_refresh_mode),
         (5, 'mode_reason', st.mode_reason),
-        (6, 'schedule', st.schedule),
-        (7, 'defining_query', st.defining_query),
-        (8, 'sources', (SELECT pg_catalog.string_agg(pg_catalog.format('%s (%s)',
+        (6, 'mode_hint', pgtrickle._reason_hint(st.mode_reason_code, st.mode_reason_params)),
+        (7, 'schedule', st.schedule),
+        (8, 'defining_query', st.defining_query),
+        (9, 'sources', (SELECT pg_catalog.string_agg(pg_catalog.format('%s (%s)',
             coalesce(o.name, c.oid::pg_catalog.regclass::text, d.source_relid::text), CASE WHEN o.name IS NULL THEN d.source_type ELSE 'REMOTE' END),
             ', ' ORDER BY d.source_relid)
                         FROM pgtrickle.pgt_dependencies AS d
                         CROSS JOIN LATERAL (SELECT pgtrickle._origin_of(d.source_relid)) AS o(name)
                         LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.source_relid
                         WHERE d.pgt_id = st.pgt_id)),
-        (9, 'columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
+        (10, 'columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
                         FROM pg_catalog.jsonb_array_elements(st.output_columns) WITH ORDINALITY AS e(c, i))),
-        (10, 'plan', pgtrickle._plan_text(st.plan)),
-        (11, 'statement for changes', CASE WHEN st.plan ->> 'mode' <> 'FULL' THEN st.plan -> 'leaves' ->> 0 END),
-        (12, 'statement for loads', coalesce(st.plan ->> 'load', st.plan -> 'leaves' ->> 0)),
-        (13, 'frontier', st.frontier::text),
-        (14, 'data_timestamp', st.data_timestamp::text),
-        (15, 'last_full_ms', st.last_full_ms::text),
-        (16, 'last_diff_ms', st.last_diff_ms::text),
-        (17, 'last_error_message', m.last_error_message),
-        (18, 'engine', coalesce(st.engine, 'as the setting pg_trickle.engine says')),
-        (19, 'last engine', (SELECT e.engine || coalesce(': ' || e.engine_reason, '') FROM pgtrickle._last_engine(id) AS e))
+        (11, 'plan', pgtrickle._plan_text(st.plan)),
+        (12, 'statement for changes', CASE WHEN st.plan ->> 'mode' <> 'FULL' THEN st.plan -> 'leaves' ->> 0 END),
+        (13, 'statement for loads', coalesce(st.plan ->> 'load', st.plan -> 'leaves' ->> 0)),
+        (14, 'frontier', st.frontier::text),
+        (15, 'data_timestamp', st.data_timestamp::text),
+        (16, 'last_full_ms', st.last_full_ms::text),
+        (17, 'last_diff_ms', st.last_diff_ms::text),
+        (18, 'last_error_message', m.last_error_message),
+        (19, 'engine', coalesce(st.engine, 'as the setting pg_trickle.engine says')),
+        (20, 'last engine', (SELECT e.engine || coalesce(': ' || e.engine_reason, '') FROM pgtrickle._last_engine(id) AS e))
     ) AS p(position, property, value)
     WHERE st.pgt_id = id
     ORDER BY p.position;
@@ -219,6 +221,7 @@ DECLARE
     is_refused bool;
     mode text;
     reason text;
+    hint text;
 BEGIN
     PERFORM pgtrickle._require_primary();
     SELECT p.proowner INTO keeper FROM pg_catalog.pg_proc AS p WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc;
@@ -233,6 +236,7 @@ BEGIN
         mode := CASE WHEN d.obstacle IS NULL THEN 'not known yet' ELSE 'FULL' END;
         reason := coalesce(pgtrickle._reason_text(d.obstacle),
                            'PostgreSQL shows no obstacle to DIFFERENTIAL; the control plane decides when it compiles the query');
+        hint := pgtrickle._reason_hint(d.obstacle ->> 'code', d.obstacle -> 'params');
     END IF;
     told := pgtrickle._find_plan(query, pgtrickle._search_path(), understood);
     IF probe IS NOT NULL THEN
@@ -242,6 +246,7 @@ BEGIN
     IF told.state = 'TOLD' THEN
         mode := coalesce(told.mode, 'none');
         reason := coalesce(told.error_message, told.reason);
+        hint := told.hint;
     END IF;
     IF probe IS NOT NULL OR told.state = 'TOLD' THEN
         RETURN QUERY VALUES
@@ -249,6 +254,9 @@ BEGIN
                       CASE WHEN probe IS NULL AND is_refused THEN 'WARNING' ELSE 'INFO' END),
             ('refresh_mode', mode, CASE WHEN mode IN ('DIFFERENTIAL', 'not known yet') THEN 'INFO' ELSE 'WARNING' END),
             ('reason', coalesce(reason, 'no obstacle'), CASE WHEN mode IN ('DIFFERENTIAL', 'not known yet') THEN 'INFO' ELSE 'WARNING' END);
+        IF hint IS NOT NULL THEN
+            RETURN QUERY VALUES ('hint', hint, 'INFO');
+        END IF;
     ELSE
         RETURN QUERY VALUES ('valid', 'the query reads other databases: only the control plane can tell', 'INFO');
     END IF;

@@ -356,13 +356,53 @@ $$;
 COMMENT ON FUNCTION pgtrickle._virtual_expression(oid, int2) IS
 'Internal. The expression of a virtual generated column over the columns of its table; NULL where it does not say all that the column is.';
 
+-- A variable has the number of an item of FROM, and how many SELECTs further out that FROM is. What has no name in the catalog has its alias.
+CREATE OR REPLACE FUNCTION pgtrickle._variable(tree text, attnums text, OUT relation text, OUT attribute text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH words AS MATERIALIZED (
+        SELECT w.*, lead(w.word, 4) OVER (ORDER BY w.i) AS fourth FROM pgtrickle._tree_words(tree) AS w
+    ), variable AS MATERIALIZED (
+        SELECT w.i, w.depth, regexp_match(substr(tree, w.at::int), '^.*?:varno (\d+) :varattno (-?\d+) .*?:varlevelsup (\d+)') AS m
+        FROM words AS w
+        WHERE w.word = '{VAR' AND w.fourth ~ ('^:varattno (?:' || attnums || ')$')
+        ORDER BY w.i
+        LIMIT 1
+    ), query AS MATERIALIZED (
+        -- Of the nodes that begin before the variable, the last of each depth below its own are those around it.
+        SELECT n.i, n.depth
+        FROM (SELECT DISTINCT ON (w.depth) w.i, w.depth, w.word
+              FROM variable AS v
+              JOIN words AS w ON w.i < v.i AND w.depth < v.depth AND w.word ~ '^\{'
+              ORDER BY w.depth, w.i DESC) AS n
+        WHERE n.word = '{QUERY'
+        ORDER BY n.depth DESC
+        OFFSET (SELECT v.m[3]::int FROM variable AS v)
+        LIMIT 1
+    ), item AS MATERIALIZED (
+        SELECT substr(tree, w.at::int) AS node
+        FROM query AS q
+        JOIN words AS w ON w.i > q.i AND w.depth = q.depth + 1 AND w.word IN ('{RTE', '{RANGETBLENTRY')
+        ORDER BY w.i
+        OFFSET (SELECT v.m[1]::int - 1 FROM variable AS v)
+        LIMIT 1
+    ), named AS (
+        SELECT substring(node FROM '^.*?:aliasname ((?:\\.|[^\\ ])+) ') AS alias,
+               substring(substring(node FROM '^.*?:rtekind (\d+? \S+? \S+?) ') FROM '^0 :relid (\d+)$')::oid AS relid
+        FROM item
+    )
+    SELECT coalesce(n.relid::regclass::text, quote_ident(regexp_replace(n.alias, '\\(.)', '\1', 'g'))),
+           (SELECT quote_ident(a.attname) FROM pg_attribute AS a, variable AS v WHERE a.attrelid = n.relid AND a.attnum = v.m[2]::int)
+    FROM named AS n
+$$;
+COMMENT ON FUNCTION pgtrickle._variable(text, text) IS
+'Internal. What the first variable of a parse tree reads whose attribute number matches a pattern: the relation, and the column if it has a name.';
+
 -- The only list of what differential refreshes do not support. NULL: the query can be refreshed differentially.
 CREATE OR REPLACE FUNCTION pgtrickle._full_reason(probe oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tree text;
     found jsonb;
-    construct record;
 BEGIN
     -- 1. sources whose changes cannot be captured
     SELECT pgtrickle._reason(CASE WHEN x.is_system THEN 'system_catalog'
@@ -425,25 +465,30 @@ BEGIN
 
     -- 2. constructs, in any query block of the query, its CTEs, subqueries and views
     FOR tree IN SELECT r.node_tree FROM pgtrickle._rules(probe) AS r LOOP
-        FOR construct IN
-            SELECT *
-            FROM (VALUES
-                ('tablesample', '\{TABLESAMPLECLAUSE '),
-                ('whole_row', '\{VAR :varno \d+ :varattno 0 '),
-                ('system_column', '\{VAR :varno \d+ :varattno -'),
-                ('session_value', '\{SQLVALUEFUNCTION '),
-                ('xml_expression', '\{XMLEXPR ')
-            ) AS known(code, pattern)
-        LOOP
-            IF tree ~ construct.pattern THEN
-                RETURN pgtrickle._reason(construct.code);
-            END IF;
-        END LOOP;
+        IF tree ~ '\{TABLESAMPLECLAUSE ' THEN
+            RETURN pgtrickle._reason('tablesample', 'relation',
+                                     substring(tree FROM ':rtekind 0 :relid (\d+) [^{}]*:tablesample \{')::oid::regclass::text);
+        ELSIF tree ~ '\{VAR :varno \d+ :varattno 0 ' THEN
+            RETURN pgtrickle._reason('whole_row', 'relation', (SELECT v.relation FROM pgtrickle._variable(tree, '0') AS v));
+        ELSIF tree ~ '\{VAR :varno \d+ :varattno -' THEN
+            SELECT pgtrickle._reason('system_column', 'column', v.attribute, 'relation', v.relation) INTO found
+            FROM pgtrickle._variable(tree, '-\d+') AS v;
+            RETURN found;
+        ELSIF tree ~ '\{SQLVALUEFUNCTION ' THEN
+            -- in the order of SQLValueFunctionOp, those with and without a precision
+            RETURN pgtrickle._reason('session_value', 'function', ('{CURRENT_DATE,CURRENT_TIME,CURRENT_TIME,CURRENT_TIMESTAMP,CURRENT_TIMESTAMP,LOCALTIME,'
+                'LOCALTIME,LOCALTIMESTAMP,LOCALTIMESTAMP,CURRENT_ROLE,CURRENT_USER,USER,SESSION_USER,CURRENT_CATALOG,CURRENT_SCHEMA}'::text[])
+                [1 + substring(tree FROM '\{SQLVALUEFUNCTION :op (\d+) ')::int]);
+        ELSIF tree ~ '\{XMLEXPR ' THEN
+            -- in the order of XmlExprOp
+            RETURN pgtrickle._reason('xml_expression', 'function', ('{XMLCONCAT,XMLELEMENT,XMLFOREST,XMLPARSE,XMLPI,XMLROOT,XMLSERIALIZE,IS DOCUMENT}'::text[])
+                [1 + substring(tree FROM '\{XMLEXPR :op (\d+) ')::int]);
+        END IF;
         IF tree ~ '\{GROUPINGSET :kind [1-4]' AND EXISTS (SELECT FROM pgtrickle._equal_columns(tree)) THEN
             RETURN pgtrickle._reason('equal_grouping_keys');
         END IF;
         -- FROM ONLY, where there is something to leave out
-        SELECT pgtrickle._reason('from_only') INTO found
+        SELECT pgtrickle._reason('from_only', 'relation', m[1]::oid::regclass::text) INTO found
         FROM regexp_split_to_table(tree, '\{(?:RTE|RANGETBLENTRY) ') AS rte,
              regexp_matches(rte, ':rtekind 0 :relid (\d+)') AS m
         WHERE rte ~ ':relkind [rp]' AND (regexp_match(rte, ':inh (true|false)'))[1] = 'false'

@@ -1,5 +1,6 @@
--- Records where the table of a mirror is, after another database has replaced its origin. %(id)s: pgt_id; %(key)s: the new database; %(relid)s: the table;
--- %(columns)s: attribute numbers in the order of the mirror's columns; %(reason_code)s, %(reason_params)s, %(reason)s: why it is loaded again.
+-- Records where the table of a mirror is, after another database has replaced its origin, or another table this one. %(id)s: pgt_id;
+-- %(key)s: the new database; %(relid)s: the table; %(columns)s: attribute numbers in the order of the mirror's columns;
+-- %(reason_code)s, %(reason_params)s, %(reason)s: why it is loaded again.
 WITH moved AS (
     UPDATE pgtrickle.pgt_mirrors
     SET origin_key = %(key)s, origin_relid = %(relid)s::int8::oid, columns_used = %(columns)s::int2[], fingerprint = NULL
