@@ -18,10 +18,10 @@ import psycopg
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.service import install_as_service
-from pgtrickle.define.plan_requests import plan_of_table
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.refresh.plan_requests import plan_of_table
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.line import Line
 from tests.security import proofs
