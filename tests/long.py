@@ -47,6 +47,7 @@ LONG = (
     # Random queries: fewer of them run in `make test`.
     "fuzz/test_fuzz.py::test_random_queries_equal_postgresql_after_random_changes[150]",
     "fuzz/test_fuzz.py::test_random_queries_follow_renamed_tables_and_columns",
+    "fuzz/test_fuzz.py::test_random_queries_on_spark",
     "spark/test_relational_delta.py::test_deltas_of_random_queries",
     # Types with an equality of their own: citext remains, on Spark.
     "postgres/test_meaning.py::test_loads[ext.citext[]]",
