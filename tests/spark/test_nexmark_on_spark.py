@@ -40,6 +40,9 @@ def _queries() -> dict[str, str]:
     return dict(zip(sections[1::2], sections[2::2], strict=True))
 
 
+QUERIES = _queries()
+
+
 def load(connection: Any, events: int) -> None:
     """One person, three auctions and 46 bids in fifty events, as Nexmark has them; some bids name no auction."""
     made = random.Random(7)
@@ -85,7 +88,7 @@ def test_all_queries_give_what_postgresql_gives(database: Database, session: Any
     load(connection, 1000)
     both = Both(connection, session, native=True, computes=True)
     wrong = []
-    for name, query in _queries().items():
+    for name, query in QUERIES.items():
         try:
             compiled = both.check(query)
             assert both.given(compiled), "no rows"
