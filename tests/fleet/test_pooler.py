@@ -9,8 +9,8 @@ import pytest
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install, uninstall
-from pgtrickle.define.plan_requests import plan_of_query
 from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.refresh.plan_requests import plan_of_query
 from tests.conftest import Database, create_database
 from tests.fleet.conftest import Run, Shop, wait_for
 from tests.pgbouncer import Neighbour, PgBouncer

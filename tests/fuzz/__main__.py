@@ -53,7 +53,7 @@ def main() -> int:
     # A refusal of DIFFERENTIAL is logged as a failed refresh; here it is one of the answers.
     logging.getLogger("pgtrickle").setLevel(logging.ERROR)
     if options.replay:
-        return _replay(console, options.replay)
+        return _replay(console, options.replay, judge)
     report, causes = Report(), Counter[str]()
     bar = Progress(
         TextColumn("{task.description}"),
@@ -80,22 +80,23 @@ def main() -> int:
                     # Cases have no renames, so what fails by one is not made smaller.
                     seconds = options.minimise if causes[cause] <= 5 and not options.renames else 0.0
                     _write(lines, made, name, verdict, options.out, seconds, judge)
-            on_spark = f", {report.spark_share:.0%} on Spark" if judge is not None else ""
+            on_spark = f", {report.spark_share:.0%} on Spark" if judge is SparkRun else ""
             told = f"queries, {report.share:.0%} differential{on_spark}, {len(report.failures)} failed"
             bar.update(task, advance=len(verdicts), description=told)
             if not console.is_terminal:
                 console.print(f"{report.queries} {told}")
     print("\n".join(report.lines()))
-    return 1 if report.failures or report.rejected_share > 0.02 else 0
+    return 0 if report.is_good(on_spark=judge is SparkRun) else 1
 
 
-def _replay(console: Console, paths: list[Path]) -> int:
+def _replay(console: Console, paths: list[Path], judge: type[wave.Run] | None) -> int:
     failed = False
     with _engine(console) as lines:
         for path in paths:
-            for name, verdict in wave.run(lines.open, read(path)).items():
+            for name, verdict in wave.run(lines.open, read(path), judge=judge).items():
                 failed |= verdict.failed
-                print(f"{path.name} {name}: {verdict.status} {verdict.mode} round {verdict.round} {verdict.detail}")
+                told = [verdict.status, verdict.mode, f"engine {verdict.engine}" if verdict.engine else ""]
+                print(f"{path.name} {name}: {' '.join(filter(None, told))} round {verdict.round} {verdict.detail}")
                 if verdict.reason:
                     print(f"    {verdict.reason}")
     return 1 if failed else 0

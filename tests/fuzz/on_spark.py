@@ -1,6 +1,7 @@
 """Cases whose tables have the option engine => 'spark': full refreshes and deltas are evaluated there.
 
-A query that Spark refuses is given to PostgreSQL, and counted with the construct that stands in the way.
+A query that Spark refuses is given to PostgreSQL, and counted with the construct that stands in the way. Every fifth
+query is also a stream table with engine => 'postgres', and both must have the same rows after each round.
 """
 
 from __future__ import annotations
@@ -8,14 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgtrickle.refresh.job import Outcome
-from tests.fuzz.wave import FAILURES, REJECTED, Run, Verdict
+from tests.fuzz.case import Case
+from tests.fuzz.wave import FAILURES, MISMATCH, OK, REJECTED, Run, Verdict
+from tests.line import Line
 
 REFUSED = "Spark cannot evaluate"
-SPARK = "spark"
+SPARK, POSTGRES = "spark", "postgres"
+TWIN_EVERY = 5
 
 
 class SparkRun(Run):
     """`Verdict.engine` is spark if every refresh of the query ran there; otherwise why not."""
+
+    def __init__(self, line: Line, case: Case) -> None:
+        super().__init__(line, case)
+        self.twins = {name: f"{name}_{POSTGRES}" for name, _ in case.queries[::TWIN_EVERY]}
+        for name, twin in self.twins.items():
+            self.queries[twin] = self.queries[name]
+            self.verdicts[twin] = Verdict()
 
     def run(self, *, renames: bool) -> dict[str, Verdict]:
         found = super().run(renames=renames)
@@ -28,15 +39,40 @@ class SparkRun(Run):
             verdict = found[name]
             if verdict.engine in ("", SPARK):
                 verdict.engine = SPARK if engine == SPARK else reason or engine
+        for name, twin in self.twins.items():
+            of_twin = found.pop(twin)
+            if of_twin.failed:
+                found[name].fail(of_twin.status, f"with engine {POSTGRES}: {of_twin.detail}", of_twin.round)
         return found
+
+    def _made(self, names: Sequence[str]) -> list[str]:
+        return super()._made([*names, *(self.twins[name] for name in names if name in self.twins)])
 
     def _define(self, name: str, mode: str) -> None:
         self.line.sql(
-            "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s, engine => 'spark')",
+            "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s, engine => %s)",
             name,
             self.queries[name],
             mode,
+            POSTGRES if name in self.twins.values() else SPARK,
         )
+
+    def _judge(self, names: Sequence[str], number: int) -> None:
+        super()._judge(names, number)
+        for name, twin in self.twins.items():
+            if all(each in names and self.verdicts[each].status == OK for each in (name, twin)):
+                self._compare(name, twin, number)
+
+    def _compare(self, name: str, twin: str, number: int) -> None:
+        listed = ", ".join(self._columns(name))
+        sides = f"SELECT {listed} FROM {name}", f"SELECT {listed} FROM {twin}"
+        ((only_spark, only_postgres),) = self.line.sql(
+            f"SELECT (SELECT count(*) FROM ({sides[0]} EXCEPT ALL {sides[1]}) AS s), "
+            f"(SELECT count(*) FROM ({sides[1]} EXCEPT ALL {sides[0]}) AS p)"
+        )
+        if only_spark or only_postgres:
+            detail = f"{only_spark} rows only with engine {SPARK}, {only_postgres} only with engine {POSTGRES}"
+            self.verdicts[name].fail(MISMATCH, detail, number)
 
     def _is_refusal(self, outcome: Outcome) -> bool:
         return super()._is_refusal(outcome) or (outcome.error is not None and REFUSED in outcome.error.message)

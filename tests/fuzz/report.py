@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from tests.fuzz.wave import HEAVY, REJECTED, Verdict
 
 SPARK = "spark"
+MOST_REJECTED = 0.02
+LEAST_ON_SPARK = 0.9
 
 
 @dataclass
@@ -57,6 +59,11 @@ class Report:
     @property
     def rejected_share(self) -> float:
         return sum(self.rejected.values()) / max(self.queries, 1)
+
+    def is_good(self, *, on_spark: bool) -> bool:
+        """`on_spark`: of a run with engine => 'spark', in which most queries must be evaluated there."""
+        is_enough = not on_spark or self.spark_share >= LEAST_ON_SPARK
+        return not self.failures and self.rejected_share <= MOST_REJECTED and is_enough
 
     def lines(self) -> list[str]:
         text = [

@@ -258,6 +258,37 @@ def test_plan_says_how_a_table_is_maintained_and_how_a_query_would_be(installed:
     assert "CURRENT_DATE" in full.stdout
 
 
+def test_plan_says_which_engine_evaluates_a_table_and_what_spark_cannot_evaluate(installed: Database) -> None:
+    installed.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    queries = {
+        "sums": "SELECT b, count(*) AS n FROM t GROUP BY b",
+        "ties": "SELECT DISTINCT ON (b) b, a % 2 AS first FROM t ORDER BY b",
+        "documents": "SELECT to_jsonb(t) AS document FROM t",
+    }
+    for name, query in queries.items():
+        installed.sql("SELECT pgtrickle.create_stream_table(%s, %s, initialize => false)", name, query)
+    installed.sql("SELECT pgtrickle.alter_stream_table('sums', engine => 'auto')")
+
+    def engine_lines(*arguments: str) -> list[str]:
+        shown = pgtrickle("plan", *arguments, "--server", installed.dsn)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        return [line for line in shown.stdout.splitlines() if line.startswith("Engine: ") or " on Spark: " in line]
+
+    possible = ["FULL on Spark: possible", "DIFFERENTIAL on Spark: possible"]
+    assert engine_lines("sums") == ["Engine: auto", *possible]
+    assert engine_lines("--query", queries["sums"]) == ["Engine: as the setting pg_trickle.engine says", *possible]
+    assert engine_lines("ties")[1:] == [
+        "FULL on Spark: possible",
+        "DIFFERENTIAL on Spark: not possible, because Spark cannot evaluate the query: the delta of rows that the "
+        "query does not determine (ties in an order) is not evaluated on Spark",
+    ]
+    (refused,) = engine_lines("documents")[1:]  # its mode is FULL
+    assert refused.startswith("FULL on Spark: not possible, because Spark cannot evaluate the query: ")
+    document = json.loads(pgtrickle("plan", "sums", "--server", installed.dsn, "--json").stdout)
+    assert document["spark_obstacles"] == {"FULL": None, "DIFFERENTIAL": None}
+    assert (document["engine"], document["last_engine"], document["engine_reason"]) == ("auto", None, None)
+
+
 def test_plan_of_what_is_not_there_is_one_line(installed: Database) -> None:
     done = pgtrickle("plan", "nothing", "--server", installed.dsn)
     assert done.returncode == 1

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.define.plan_requests import plan_of_table
 from pgtrickle.model.reasons import NotDifferentiableError
+from pgtrickle.refresh.plan_requests import plan_of_table
 from tests.conftest import Database
 
 

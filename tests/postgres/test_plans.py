@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from pgtrickle.db import connect
-from pgtrickle.define.plan_requests import plan_of_query, tell_plans
 from pgtrickle.errors import ConfigError
 from pgtrickle.origin.sessions import OriginSessions
+from pgtrickle.refresh.plan_requests import plan_of_query, tell_plans
 from tests.conftest import Database, run
 
 JOIN = "SELECT x.a, count(*) AS n FROM public.t AS x LEFT JOIN public.t AS y ON y.a = x.b GROUP BY x.a"

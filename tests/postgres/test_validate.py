@@ -12,8 +12,8 @@ import pytest
 
 from pgtrickle.db import connect
 from pgtrickle.db.install import install
-from pgtrickle.define.plan_requests import tell_plans
 from pgtrickle.origin.sessions import OriginSessions
+from pgtrickle.refresh.plan_requests import tell_plans
 from tests.conftest import Database, run
 from tests.postgres.test_plans import JOIN, explained, served
 

@@ -18,17 +18,19 @@ import psycopg
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.service import install_as_service
-from pgtrickle.define.plan_requests import plan_of_table
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.refresh.plan_requests import plan_of_table
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.settings import Settings
 from tests.line import Line
 from tests.security import proofs
 from tests.security.attempt import As, Attempt, Do, Report, Tick, named, told
 
 HERE = Path(__file__).parent
 DATABASE = "field"
+VAULT = "vault"  # another database, with a table that alice may read
 OTHERS = ("alice", "team", "admin")
 TABLES = ("reports.words", "reports.failing", "reports.counted")  # of alice
 
@@ -79,16 +81,29 @@ class Arena:
             text.replace("{service}", self.service).replace("{port}", str(server.port)).replace("{database}", DATABASE)
         )
         self._plant()
-        self.line = Line(self.line_dsn, engine)
+        self._make_vault(by_superuser=by_superuser)
+        settings = Settings(replica_root=str(server.data.parent / "replicas"))
+        self.line = Line(self.line_dsn, engine, settings)
         self.alice = self.session("alice")
         self._alice_works()
 
-    def _install(self, *, by_superuser: bool) -> str:
+    def _install(self, *, by_superuser: bool, database: str = DATABASE) -> str:
         """As `pgtrickle install` does it."""
-        dsn = self.server.dsn(DATABASE) if by_superuser else self.server.dsn(DATABASE, user="app", password="app")
+        dsn = self.server.dsn(database) if by_superuser else self.server.dsn(database, user="app", password="app")
         with connect(dsn, role="install", autocommit=True, as_service=False) as conn:
             install_as_service(conn)
         return dsn
+
+    def _make_vault(self, *, by_superuser: bool) -> None:
+        self.admin(f"CREATE DATABASE {VAULT} OWNER app")
+        self.vault_conn = self.session("postgres", VAULT)
+        self.vault(
+            "CREATE SCHEMA app AUTHORIZATION team; GRANT USAGE ON SCHEMA app TO PUBLIC; "
+            "CREATE TABLE app.vaulted (id int PRIMARY KEY, word text); ALTER TABLE app.vaulted OWNER TO team; "
+            "INSERT INTO app.vaulted SELECT i, 'WORD-' || i FROM generate_series(1, 5) AS i; "
+            "GRANT SELECT ON app.vaulted TO alice"
+        )
+        self._install(by_superuser=by_superuser, database=VAULT)
 
     def _plant(self) -> None:
         """Secrets that are no rows."""
@@ -109,22 +124,31 @@ class Arena:
         run("SELECT pgtrickle.create_refresh_group('hers', '{reports.words,reports.counted}')")
         self.line.tick()
         run("SELECT pgtrickle.create_subscriber('reports.words', 'her consumer')")
+        query = f"SELECT id, word FROM {VAULT}.app.vaulted"
+        run("SELECT pgtrickle.create_stream_table('reports.vaulted', %s, engine => 'spark')", (query,))
         query = f"SELECT word FROM nowhere.app.secret WHERE word = '{self.word}-pending'"
         run("SELECT pgtrickle.create_stream_table('reports.far', %s)", (query,))
         self.line.tick()
         self.line.plane.tidy()  # captures for the feed
         self.admin("INSERT INTO app.broken VALUES (2, 'WORD-broken')")
         run(f"SELECT '{self.word}-activity'")
-        state = self.admin("SELECT pgt_name, status FROM pgtrickle.pgt_stream_tables ORDER BY 1")
-        assert dict(state) == {"words": "ACTIVE", "failing": "ACTIVE", "counted": "ACTIVE"}, state
+        state = self.admin("SELECT pgt_name, status FROM pgtrickle.pgt_stream_tables WHERE pgt_schema = 'reports'")
+        assert dict(state) == dict.fromkeys(("words", "failing", "counted", "vaulted"), "ACTIVE"), state
+        assert self.admin("SELECT count(*) FROM reports.vaulted") == [(5,)]
 
     # -- statements
 
-    def session(self, user: str) -> psycopg.Connection[Any]:
-        dsn = self.server.dsn(DATABASE) if user == "postgres" else self.server.dsn(DATABASE, user=user, password="x")
-        conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
+    def dsn(self, user: str, database: str = DATABASE) -> str:
+        return self.server.dsn(database) if user == "postgres" else self.server.dsn(database, user=user, password="x")
+
+    def session(self, user: str, database: str = DATABASE) -> psycopg.Connection[Any]:
+        conn: psycopg.Connection[Any] = psycopg.connect(self.dsn(user, database), autocommit=True)
         self._opened.append(conn)
         return conn
+
+    def vault(self, sql: str) -> list[tuple[Any, ...]]:
+        """As a superuser, in the other database."""
+        return _run(self.vault_conn, re.sub(r"\bWORD\b", self.word, sql))
 
     def admin(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         return _run(self.admin_conn, re.sub(r"\bWORD\b", self.word, sql), *params)

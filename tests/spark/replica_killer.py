@@ -91,8 +91,10 @@ class Killer:
         self._writer.join()
         self._kill_process()
         assert self._forker.stdin is not None
+        assert self._forker.stdout is not None
         self._forker.stdin.close()
         self._forker.wait()
+        self._forker.stdout.close()
         self.replicated.engine.close()
         self.replicated.conn.close()
 

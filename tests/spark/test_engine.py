@@ -9,7 +9,9 @@ import pytest
 
 from pgtrickle.model.reasons import ReasonCode
 from pgtrickle.pipeline.engine import evaluate
+from pgtrickle.pipeline.templates.explain import plan_lines
 from pgtrickle.refresh import engine_choice, way_choice
+from pgtrickle.refresh.plan_requests import plan_of_table
 from pgtrickle.replica import build as building
 from tests.line import Line
 
@@ -61,6 +63,9 @@ def test_spark_evaluates_refreshes_in_either_mode(line: Line, mode: str) -> None
         assert set(engines(line, name)) == wanted
         ((reason,),) = line.sql("SELECT engine_reason FROM pgtrickle.pgt_status() WHERE name = %s", f"public.{name}")
         assert reason == "the option engine is spark"
+        shown = list(plan_lines(plan_of_table(line.dsn, name), statements=False))
+        assert "Engine: spark" in shown
+        assert "Latest refresh: evaluated by spark, because the option engine is spark" in shown
 
 
 def test_a_load_on_spark_shows_its_progress(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,7 +306,7 @@ def test_only_needed_columns_are_read(
     version = replicated.ensure()
     replicated.sql("UPDATE t SET large = 'x' WHERE id = 5; UPDATE t SET small = 100 WHERE id = 6")
 
-    def read(used: list[int] | None) -> tuple[int, int]:
+    def read(used: list[str] | None) -> tuple[int, int]:
         s3.requests()
         begin(replicated.conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
@@ -322,7 +322,7 @@ def test_only_needed_columns_are_read(
 
     caplog.set_level(logging.INFO)
     storage_of.cache_clear()
-    total, size = read([2])
+    total, size = read(["c2"])
     assert read(None)[0] == total == replicated.sql("SELECT sum(small) FROM t")[0][0]
     assert size < read(None)[1] / 3
     assert [vars(r)["pgt_fields"]["detail"] for r in caplog.records if r.message == "How replicas are read"] == [

@@ -12,8 +12,8 @@ import pytest
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.define.plan_requests import plan_of_table
 from pgtrickle.errors import TransientError
+from pgtrickle.refresh.plan_requests import plan_of_table
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line

@@ -77,6 +77,17 @@ def computed(sql: str) -> list[str]:
             "SELECT u.a FROM public.u WHERE (EXISTS (SELECT 1 FROM public.t WHERE ((t.jb ->> 'k'::text) = u.b)))",
             ["\"jb\" ->> 'k'::text"],
         ),
+        # Subqueries in FROM pass columns on, to any depth.
+        (
+            "SELECT (d.x ->> 'k'::text) AS k FROM (SELECT e.jb AS x, e.a FROM (SELECT t.jb, t.a FROM public.t) e "
+            "WHERE (e.a > 0)) d WHERE ((d.x -> 'a'::text) ->> 'b'::text) = 'c'::text",
+            ["\"jb\" ->> 'k'::text", "(\"jb\" -> 'a'::text) ->> 'b'::text"],
+        ),
+        (
+            "SELECT (d.jb ->> 'k'::text) AS k, count(*) AS n FROM (SELECT t.jb, u.b FROM (public.t LEFT JOIN public.u "
+            "ON ((u.a = t.a)))) d GROUP BY (d.jb ->> 'k'::text), (d.b ~ 'x'::text)",
+            ["\"b\" ~ 'x'::text", "\"jb\" ->> 'k'::text"],
+        ),
         ("SELECT max((t.jb ->> 'k'::text)) FILTER (WHERE (t.a > 0)) AS m FROM public.t", ["\"jb\" ->> 'k'::text"]),
     ],
 )
@@ -102,6 +113,8 @@ def test_the_same_expression_has_one_name_in_all_queries() -> None:
         "SELECT (t.jb ? u.b) AS x FROM public.t, public.u",  # of two inputs
         "SELECT (q.m ~ 'x'::text) AS x FROM (SELECT max(u.b) AS m FROM public.u) q",  # of no input
         "SELECT (u.b ~ 'x'::text) AS x FROM public.u GROUP BY u.b",  # of a group
+        "SELECT (d.b ~ 'x'::text) AS x FROM (SELECT DISTINCT u.b FROM public.u) d",  # of one of several equal rows
+        "SELECT (d.b ~ 'x'::text) AS x FROM (SELECT u.b FROM public.u UNION ALL SELECT u.b FROM public.u) d",
     ],
 )
 def test_other_expressions_are_refused(sql: str) -> None:

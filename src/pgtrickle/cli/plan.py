@@ -38,7 +38,7 @@ def plan(
     if analyze:
         _analyze(server, name or "", as_json=as_json)
         return
-    from pgtrickle.define.plan_requests import plan_of_query, plan_of_table
+    from pgtrickle.refresh.plan_requests import plan_of_query, plan_of_table
 
     plan_values = plan_of_query(server, query) if query is not None else plan_of_table(server, name or "")
     if as_json:

@@ -11,7 +11,6 @@ from pgtrickle.db.connect import OFF, PLANS_KEPT, TRANSACTION, Connection, conne
 from pgtrickle.db.version import require_version
 from pgtrickle.define.cross_database import define_pending
 from pgtrickle.define.foreign_tables import serve_shared
-from pgtrickle.define.plan_requests import tell_plans
 from pgtrickle.define.template_cache import ProcessTemplates, TemplateCache
 from pgtrickle.dispatch.remote_tables import RemoteTables
 from pgtrickle.dispatch.replica_advancer import ReplicaAdvancer
@@ -22,6 +21,7 @@ from pgtrickle.mirror.manage import MirrorManager
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_history import CostHistoryCache
+from pgtrickle.refresh.plan_requests import tell_plans
 from pgtrickle.replica import ReplicaStore
 from pgtrickle.replica.roots import root_of
 from pgtrickle.settings import Settings

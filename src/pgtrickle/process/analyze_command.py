@@ -6,10 +6,10 @@ import os
 from typing import Any
 
 from pgtrickle.db.connect import TRANSACTION, connect
-from pgtrickle.define.plan_requests import compiled_table
 from pgtrickle.dispatch.managed_database import session_pins
 from pgtrickle.process.replica_commands import spark_engine
 from pgtrickle.refresh.analyze import analyze
+from pgtrickle.refresh.plan_requests import compiled_table
 from pgtrickle.replica import ReplicaStore
 from pgtrickle.replica.roots import root_of
 from pgtrickle.settings import Settings

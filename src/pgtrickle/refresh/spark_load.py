@@ -171,9 +171,9 @@ def opened_inputs(store: ReplicaStore, query: SparkQuery, place: Place) -> dict[
 
 def opened(reader: Connection, store: ReplicaStore, source: SparkInput) -> ReplicaVersion:
     version = store.open(reader, source.need)
-    stored = {c.attnum: c.ddl for c in version.columns}
-    for attnum, name in source.names.items():
-        if stored[attnum] != source.types[attnum]:  # it contained a value that its columnar type cannot represent
+    stored = {c.name: c.ddl for c in version.columns}
+    for column, name in source.names.items():
+        if stored[column] != source.types[column]:  # it contained a value that its columnar type cannot represent
             raise InexactValueError(f"column {name} has values without an exact columnar representation")
     return version
 

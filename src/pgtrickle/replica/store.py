@@ -14,6 +14,7 @@ from pgtrickle.db import catalog, statement, translated
 from pgtrickle.db.connect import begin
 from pgtrickle.db.handover import hand_over
 from pgtrickle.errors import (
+    DefinitionError,
     PgtrickleError,
     ReplicaUnavailableError,
     SourceChangedError,
@@ -22,7 +23,8 @@ from pgtrickle.errors import (
 )
 from pgtrickle.model.fingerprint import unchanged
 from pgtrickle.model.flow import Cut, Position, Window
-from pgtrickle.model.identifiers import buffer_name
+from pgtrickle.model.identifiers import buffer_name, qualified
+from pgtrickle.pipeline.relational.computed import columns_read
 from pgtrickle.replica import advance as advancing
 from pgtrickle.replica import build as building
 from pgtrickle.replica import files, layers, log, rows
@@ -32,7 +34,7 @@ from pgtrickle.replica.netting import net
 from pgtrickle.replica.roots import Root, storage_of
 from pgtrickle.replica.states import TableStates, states
 from pgtrickle.replica.storage import FileChecker, Storage
-from pgtrickle.replica.values import CatalogRow, DamagedError, ReplicaId, ReplicaNeed, ReplicaVersion
+from pgtrickle.replica.values import CatalogRow, Computed, DamagedError, ReplicaId, ReplicaNeed, ReplicaVersion
 from pgtrickle.replica.window import WINDOW, read_window, rendered_alike
 from pgtrickle.telemetry import REPLICA_ADVANCED, REPLICA_BUILT, event
 
@@ -106,10 +108,10 @@ class ReplicaStore:
 
     @contextmanager
     def at_cut(
-        self, spark: Session, conn: Connection, version: ReplicaVersion, used: Collection[int] | None = None
+        self, spark: Session, conn: Connection, version: ReplicaVersion, used: Collection[str] | None = None
     ) -> Iterator[Frame]:
-        """The table at the snapshot of `conn`, which is in a REPEATABLE READ transaction. `used`: the columns that the
-        caller will use; None: all.
+        """The table at the snapshot of `conn`, which is in a REPEATABLE READ transaction. `used`: names of the columns
+        that the caller will use; None: all.
 
         The DataFrame can be used until the block ends. Raises ReplicaUnavailableError if the replica cannot be used at
         this cut: the table was altered or truncated, or has a value without columnar representation. The next `ensure`
@@ -123,7 +125,7 @@ class ReplicaStore:
             chosen, window = self._window(conn, version)
             window_read = read_window(conn, chosen, window, storage, f"{staged}/{WINDOW}")
             read = layers.with_layers(storage, version, window_read)
-            shape = storage.used_columns(building.shape_of(version), _names(used))
+            shape = storage.used_columns(building.shape_of(version), used)
             base = columnar.stored(spark, version.base_paths, shape, storage.scan)
             if not read.rows:
                 yield base
@@ -138,7 +140,7 @@ class ReplicaStore:
 
     @contextmanager
     def between(
-        self, spark: Session, conn: Connection, version: ReplicaVersion, since: Cut | None, used: Collection[int]
+        self, spark: Session, conn: Connection, version: ReplicaVersion, since: Cut | None, used: Collection[str]
     ) -> Iterator[TableStates]:
         """The table at the cut `since` and at the snapshot of `conn`, and the changes of the columns `used` between
         both. `since` None: no changes. Otherwise like `at_cut`; the replica may be before or after `since`."""
@@ -152,10 +154,10 @@ class ReplicaStore:
             changes = None if since is None else read
             if since is not None and since != version.cut:
                 changes = read_window(conn, chosen, Window(since, window.upto), storage, f"{staged}/since_{WINDOW}")
-            shape = storage.used_columns(building.shape_of(version), _names(used))
+            shape = storage.used_columns(building.shape_of(version), used)
             base = columnar.stored(spark, version.base_paths, shape, storage.scan)
             later = layers.with_layers(storage, version, read)
-            yield states(spark, storage, base, shape, later, changes, [f"c{a}" for a in used], staged)
+            yield states(spark, storage, base, shape, later, changes, used, staged)
         except (DamagedError, UnfitValueError) as error:
             raise ReplicaUnavailableError(
                 f"the replica of table {version.id.relid} cannot be used: {self._refuse(version, error)}"
@@ -230,7 +232,7 @@ class ReplicaStore:
         with translated():
             relation = _relation(conn, need.relid)
             row = rows.find(conn, need.relid)
-        plan = _plan(need, relation, row, reader, requested)
+        plan = _plan(conn, need, relation, row, reader, requested)
         ensure_capture(conn, need.relid, plan.attnums)
         with rows.changing(conn, need.relid) as writer:
             try:
@@ -368,10 +370,6 @@ def _check_position(version: ReplicaVersion, row: CatalogRow) -> None:
         raise DamagedError("its changes were compacted")
 
 
-def _names(used: Collection[int] | None) -> list[str] | None:
-    return None if used is None else [f"c{attnum}" for attnum in used]
-
-
 def _relation(conn: Connection, relid: int) -> Relation:
     relations = catalog.relations(conn, [relid])
     if not relations:
@@ -387,18 +385,35 @@ def _all_columns(need: ReplicaNeed, relation: Relation) -> ReplicaNeed:
 
 
 def _plan(
-    need: ReplicaNeed, relation: Relation, row: CatalogRow | None, reader: int | None, requested: bool
+    conn: Connection,
+    need: ReplicaNeed,
+    relation: Relation,
+    row: CatalogRow | None,
+    reader: int | None,
+    requested: bool,
 ) -> building.BuildPlan:
     """The union of what all readers need, including those of the existing replica."""
     need = _all_columns(need, relation)
     assert need.attnums is not None
     present = frozenset(c.attnum for c in relation.columns)
-    known = () if row is None else row.computed
-    new = {c.name: c for c in need.computed}
-    kept = [c for c in known if c.name not in new and set(c.attnums) <= present]
+    known = {c.name: c for c in (*(() if row is None else row.computed), *need.computed)}
+    computed = tuple(c for c in known.values() if _is_current(conn, relation, c))
     attnums = need.attnums | (frozenset() if row is None else row.attnums & present) | set(key_of(relation))
-    computed = (*kept, *need.computed)
     attnums |= {a for c in computed for a in c.attnums}
     return building.BuildPlan(
         need.relid, attnums, computed, frozenset() if row is None else row.as_text, reader, requested
     )
+
+
+def _is_current(conn: Connection, relation: Relation, column: Computed) -> bool:
+    """Whether the expression still reads the columns that it was made for: one of another name or type would make
+    every later build fail, for all readers."""
+    names = frozenset(c.name for c in relation.columns if c.attnum in column.attnums)
+    if columns_read(column.expression) != names:
+        return False
+    try:
+        with translated(), conn.transaction():
+            catalog.plan(conn, f"SELECT {column.expression} FROM {qualified(relation.schema, relation.name)} AS t")
+    except DefinitionError:
+        return False
+    return True

@@ -11,6 +11,7 @@ from tests.security.attempts import (
     author,
     builtin,
     code,
+    elsewhere,
     failures,
     internals,
     names,
@@ -36,5 +37,5 @@ ATTEMPTS: tuple[Attempt, ...] = (
     *administrators.ATTEMPTS,
     *(replace(attempt, arenas=_TWICE) for family in (rights, relations, author) for attempt in family.ATTEMPTS),
     *(replace(attempt, arenas=_ON_15) for attempt in others.ATTEMPTS),
-    *(replace(attempt, arenas=_ON_18) for attempt in names.ATTEMPTS),
+    *(replace(attempt, arenas=_ON_18) for family in (names, elsewhere) for attempt in family.ATTEMPTS),
 )

@@ -33,18 +33,18 @@ class Stage:
     columns: Sequence[tuple[str, str]]
 
 
-def named(frame: Frame, names: Mapping[int, str]) -> Frame:
-    """A replica's columns (c1, c2, ...) under the current names of the table's columns."""
-    return frame.select(*(f.col(f"c{attnum}").alias(name) for attnum, name in names.items()))
+def named(frame: Frame, names: Mapping[str, str]) -> Frame:
+    """A replica's columns (c1, c2, ..., and computed ones) under the names that the query has for them."""
+    return frame.select(*(f.col(column).alias(name) for column, name in names.items()))
 
 
-def weighted(frame: Frame, names: Mapping[int, str]) -> Frame:
+def weighted(frame: Frame, names: Mapping[str, str]) -> Frame:
     """The same for changes, with the weight column of the compiler."""
-    listed = [f.col(f"c{attnum}").alias(name) for attnum, name in names.items()]
+    listed = [f.col(column).alias(name) for column, name in names.items()]
     return frame.select(*listed, f.col(columnar.WEIGHT).cast("bigint").alias(WEIGHT))
 
 
-def unchanged(frame: Frame, names: Mapping[int, str]) -> Frame:
+def unchanged(frame: Frame, names: Mapping[str, str]) -> Frame:
     """An empty delta with the columns of this DataFrame."""
     return named(frame, names).where(f.lit(False)).withColumn(WEIGHT, f.lit(0).cast("bigint"))
 

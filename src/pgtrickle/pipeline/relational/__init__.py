@@ -10,8 +10,8 @@
 * `catalog(schema, name)`: the columns of a relation as `InputColumn`, or the text of the query if it is a view.
 * `computed=typed` (optional): an expression over one input that Spark does not evaluate becomes a column of that
   input, which PostgreSQL computes when it reads a row. `typed(schema, name, expression)` tells how the value is stored,
-  or None if the expression is not immutable. It may fail for a row that the query does not read: then the column
-  cannot be stored, and PostgreSQL has to evaluate the query. Compiling is pure apart from `catalog` and `typed`.
+  or None if it must not be: it is computed for all rows, also for those that the query does not read (`storable.py`).
+  Compiling is pure apart from `catalog` and `typed`.
 * `inputs(schema, name)`: its DataFrame. Columns have the names of the relation, in any order, and the types of
   `column_types.stored_column(...).ddl`; others are ignored. `stored_column(...).input(name)` is the InputColumn.
 * The result has the columns of `compiled.columns`, each value in its encoded form (`expressions.spark_type`); a

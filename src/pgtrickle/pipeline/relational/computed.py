@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+import sqlglot
 from sqlglot import exp
 
 from pgtrickle.pipeline.expressions.syntax import identifier
@@ -22,8 +23,8 @@ from pgtrickle.pipeline.relational.column_types import StoredColumn
 from pgtrickle.pipeline.relational.source_text import text_over
 
 Source = tuple[str, str]  # schema and name of a relation
-# How the value of an expression over a relation (schema, name, expression) is stored; None if it has no type, or is not
-# immutable, and so cannot be stored.
+# How the value of an expression over a relation (schema, name, expression) is stored; None if it must not be stored:
+# `storable.py`.
 Typed = Callable[[str, str, str], "StoredColumn | None"]
 
 
@@ -86,6 +87,11 @@ def expression_text(tree: exp.Expr, originals: Mapping[str, str]) -> str | None:
     """`originals`: maps names of the query to names of the relation."""
     names = {c: _quoted(originals[identifier(c.this)]) for c in tree.find_all(exp.Column)}
     return text_over(tree, names)
+
+
+def columns_read(expression: str) -> frozenset[str]:
+    """The names of the columns in the text of an expression over one relation."""
+    return frozenset(identifier(c.this) for c in sqlglot.parse_one(expression, read="postgres").find_all(exp.Column))
 
 
 def _quoted(name: str) -> str:

@@ -14,7 +14,7 @@ from pgtrickle.pipeline.expressions.resolve import construct, decided, operator,
 from pgtrickle.pipeline.expressions.syntax import identifier
 from pgtrickle.pipeline.expressions.types import INT8, PgType
 from pgtrickle.pipeline.relational import functions
-from pgtrickle.pipeline.relational.algebra import Inline, OneRow, Relation, Scan, columns
+from pgtrickle.pipeline.relational.algebra import Inline, OneRow, Project, Relation, Scan, columns
 from pgtrickle.pipeline.relational.computed import ComputedColumn
 from pgtrickle.pipeline.relational.conditions import Conditions
 from pgtrickle.pipeline.relational.scalars import Scalars
@@ -121,7 +121,9 @@ class FromClause:
     def _derived(self, rows: Rows, alias: exp.Expr | None, name: str = "") -> Relation:
         rows = _renamed(rows, _alias_names(alias))
         called = identifier(alias.this) if alias is not None and alias.this is not None else name
-        self.scope.items.append(Item(called, rows.columns))
+        self.scope.items.append(Item(called, rows.columns, inputs=rows.inputs))
+        if isinstance(rows.relation, Project) and rows.passed_on:
+            return replace(rows.relation, outputs=(*rows.relation.outputs, *rows.passed_on))
         return rows.relation
 
     def _function(self, tree: exp.Expr, item: exp.Expr) -> Relation:
@@ -226,6 +228,8 @@ def _alias_names(alias: exp.Expr | None) -> list[str]:
 
 
 def _renamed(rows: Rows, names: Sequence[str]) -> Rows:
+    if not names:
+        return rows
     columns_ = tuple((names[i] if i < len(names) else name, column) for i, (name, column) in enumerate(rows.columns))
     return Rows(rows.relation, columns_)
 

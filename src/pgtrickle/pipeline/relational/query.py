@@ -8,21 +8,29 @@ from sqlglot import exp
 
 from pgtrickle.errors import DefinitionError, SparkUnsupportedError
 from pgtrickle.pipeline.expressions.coercion import alternatives, coerce
-from pgtrickle.pipeline.expressions.nodes import Node, Reference
+from pgtrickle.pipeline.expressions.nodes import Node, Reference, references
 from pgtrickle.pipeline.expressions.resolve import construct
 from pgtrickle.pipeline.expressions.syntax import identifier, integer, parse
 from pgtrickle.pipeline.relational.algebra import (
+    Aggregate,
+    AtMostOne,
     Distinct,
+    Filter,
+    Generate,
+    Join,
     Output,
     Project,
     Recursive,
     Relation,
     Scan,
     SetOperation,
+    Top,
     UnionAll,
+    Window,
     Working,
     children,
-    reads,
+    columns,
+    expressions,
 )
 from pgtrickle.pipeline.relational.computed import ComputedColumns, Source
 from pgtrickle.pipeline.relational.from_clause import values
@@ -34,6 +42,8 @@ from pgtrickle.pipeline.relational.scopes import CommonTable, Context, Rows, Sco
 from pgtrickle.pipeline.relational.select import compile_select, limit_of, limited
 from pgtrickle.pipeline.relational.source_text import remember
 
+# They read columns of their children by name only; others depend on all columns.
+_BY_NAME = (Aggregate, AtMostOne, Filter, Generate, Join, Project, Top, Window)
 _WORDS: dict[type[exp.Expr], str] = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 
@@ -53,16 +63,29 @@ def compile_text(sql: str, catalog: Catalog, computed: ComputedColumns | None = 
 
 
 def _read_columns(rows: Rows) -> frozenset[tuple[Source, str]]:
-    """The relations, with the names of the columns that the query reads."""
-    read = reads(rows.relation) | {c.name for _, c in rows.columns}
-    columns_read: set[tuple[Source, str]] = set()
+    """The relations, with the names of the columns that the result depends on."""
+    read = {c.name for _, c in rows.columns}
+    outputs: dict[str, Node] = {}
+    scanned: list[tuple[Source, str, str]] = []  # relation, its column, the name of this in the query
     waiting: list[Relation] = [rows.relation]
     while waiting:
         relation = waiting.pop()
         if isinstance(relation, Scan):
-            columns_read |= {((relation.schema, relation.name), name) for name, c in relation.columns if c.name in read}
+            scanned += [((relation.schema, relation.name), name, c.name) for name, c in relation.columns]
+        if isinstance(relation, Project):  # an output that nothing reads has no effect
+            outputs |= {o.column.name: o.node for o in relation.outputs}
+        else:
+            read |= frozenset[str]().union(*(references(node) for node in expressions(relation)))
+        if not isinstance(relation, _BY_NAME):
+            read |= {c.name for child in children(relation) for c in columns(child)}
         waiting += children(relation)
-    return frozenset(columns_read)
+    todo = list(read)
+    while todo:
+        node = outputs.pop(todo.pop(), None)
+        found = references(node) - read if node is not None else frozenset[str]()
+        read |= found
+        todo += found
+    return frozenset((source, name) for source, name, called in scanned if called in read)
 
 
 def _compiled(sql: str, catalog: Catalog, computed: ComputedColumns | None) -> tuple[Rows, Names]:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from pgtrickle.errors import SparkUnsupportedError
 from pgtrickle.pipeline.expressions.nodes import Node, Reference, references
-from pgtrickle.pipeline.relational.algebra import Relation
+from pgtrickle.pipeline.relational.algebra import Output, Relation
 from pgtrickle.pipeline.relational.computed import ComputedColumns
 from pgtrickle.pipeline.relational.inputs import Catalog
 from pgtrickle.pipeline.relational.naming import Names
@@ -17,10 +17,16 @@ from pgtrickle.pipeline.relational.naming import Names
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A compiled query: its columns in order, by the names that the outer query uses."""
+    """A compiled query: its columns in order, by the names that the outer query uses.
+
+    `inputs`: those whose columns it passes on, with the names in the result; their computed columns are `passed_on`,
+    which an outer query that refers to them has to add to the outputs of `relation`.
+    """
 
     relation: Relation
     columns: tuple[tuple[str, Reference], ...]
+    inputs: tuple[Item, ...] = ()
+    passed_on: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,13 @@ class Item:
     source: tuple[str, str] | None = None  # of an input: schema and name
     originals: Mapping[str, str] = field(default_factory=dict)  # of an input: its column of each name
     computed: Mapping[str, Reference] = field(default_factory=dict)  # by expression
+    inputs: tuple[Item, ...] = ()  # of a subquery: those whose columns it passes on
+
+    def input_of(self, name: str) -> Item | None:
+        """The input that the column is of."""
+        if self.source is not None:
+            return self
+        return next((each for each in self.inputs if name in each.originals), None)
 
     @property
     def names(self) -> frozenset[str]:
@@ -89,7 +102,7 @@ class Scope:
         matches = [item for item in self.items if table in ("", item.alias) and name in item.names]
         if len(matches) != 1:
             return self.parent.input_of(table, name) if not matches and self.parent is not None else None
-        return matches[0] if self.groups is None and matches[0].source is not None else None
+        return matches[0].input_of(name) if self.groups is None else None
 
     def _refuse_other(self, table: str, name: str) -> None:
         for item in self.items:

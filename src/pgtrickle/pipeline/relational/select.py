@@ -28,7 +28,7 @@ from pgtrickle.pipeline.relational.algebra import (
 from pgtrickle.pipeline.relational.from_clause import FromClause
 from pgtrickle.pipeline.relational.ordering import sort_keys
 from pgtrickle.pipeline.relational.scalars import Scalars
-from pgtrickle.pipeline.relational.scopes import Context, Rows, Scope
+from pgtrickle.pipeline.relational.scopes import Context, Item, Rows, Scope
 
 _READ = {"expressions", "from_", "joins", "where", "group", "having", "windows", "distinct", "order", "limit", "offset"}
 _READ |= {"with_", "kind"}
@@ -120,7 +120,30 @@ class _Select:
             relation = limited(relation, order, self.limit)
         if hidden:
             relation = Project(relation, tuple(Output(o.column, o.column) for o in outputs))
-        return Rows(relation, tuple((name, o.column) for (name, _), o in zip(items, outputs, strict=True)))
+        shown = tuple((name, o.column) for (name, _), o in zip(items, outputs, strict=True))
+        return Rows(relation, shown, *self._passed_on(items))
+
+    def _passed_on(self, items: Sequence[tuple[str, exp.Expr]]) -> tuple[tuple[Item, ...], tuple[Output, ...]]:
+        """The inputs whose columns are output, and their computed columns. DISTINCT would take these for values of its
+        rows, and below a LIMIT the projection is not the outermost relation."""
+        if self.context.computed is None or self.is_distinct or self.distinct_on or self.limit is not None:
+            return (), ()
+        own = {id(each) for item in self.scope.items for each in (item, *item.inputs)}
+        found: dict[int, tuple[Item, dict[str, str]]] = {}
+        for name, tree in items:
+            if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
+                column = identifier(tree.this)
+                item = self.scope.input_of(identifier(tree.args.get("table")), column)
+                if item is not None and id(item) in own:
+                    found.setdefault(id(item), (item, {}))[1][name] = item.originals[column]
+        inputs: list[Item] = []
+        outputs: list[Output] = []
+        for item, originals in found.values():
+            made = {expression: self.names.output(column) for expression, column in item.computed.items()}
+            outputs += made.values()
+            computed = {expression: output.column for expression, output in made.items()}
+            inputs.append(Item(item.alias, (), source=item.source, originals=originals, computed=computed))
+        return tuple(inputs), tuple(outputs)
 
 
 class _Groups:

@@ -92,6 +92,7 @@ def _tree(template: Template) -> tuple[list[str], int, int]:
 def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
     """A plan in words: the tree, what runs where, what would force FULL."""
     yield from plan_words(plan)
+    yield from _engine_lines(plan)
     if plan["mode"] != "FULL":
         yield "FULL instead, when:"
         yield from (f"  {reason}" for reason in plan["full_when"])
@@ -107,12 +108,22 @@ def plan_words(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"Reason: {plan['reason']}"
         if plan.get("hint"):
             yield f"Hint: {plan['hint']}"
-        yield "Every refresh evaluates the whole query in PostgreSQL and applies the difference."
+        yield "Every refresh evaluates the whole query and applies the difference."
     else:
         yield "Operators, and what a refresh does for each:"
         yield from (f"  {line}" for line in plan["tree"])
         yield f"In Spark: {plan['spark']}"
         yield "In PostgreSQL: everything else, in the statements that read changes and in the apply"
+
+
+def _engine_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Engine: {plan['engine'] or 'as the setting pg_trickle.engine says'}"
+    if plan["last_engine"] is not None:
+        because = f", because {plan['engine_reason']}" if plan["engine_reason"] is not None else ""
+        yield f"Latest refresh: evaluated by {plan['last_engine']}{because}"
+    for mode, obstacle in plan.get("spark_obstacles", {}).items():
+        if plan["mode"] in (mode, "DIFFERENTIAL"):  # FULL is part of maintaining a table from its changes
+            yield f"{mode} on Spark: {'possible' if obstacle is None else f'not possible, because {obstacle}'}"
 
 
 def _limit(template: TopKTemplate, tree: list[str]) -> None:

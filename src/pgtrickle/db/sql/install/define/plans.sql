@@ -1,5 +1,5 @@
 -- How a query would be maintained, without creating anything. Only the control plane compiles queries, so this is a request to it:
--- see define/plan_requests.py. CALL explain_query commits the request, waits for the result and returns it. validate_query can neither commit
+-- see refresh/plan_requests.py. CALL explain_query commits the request, waits for the result and returns it. validate_query can neither commit
 -- nor wait: its request is committed with the caller's transaction, and the next call returns the result.
 
 CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood text DEFAULT NULL, me text DEFAULT pgtrickle._me()) RETURNS bigint

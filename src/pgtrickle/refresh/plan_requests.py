@@ -17,10 +17,13 @@ from pgtrickle.define.cross_database import PendingDefinition, define, pending
 from pgtrickle.define.prepare import judge
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import follow_renames
-from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError
+from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError, SparkUnsupportedError
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import Reason
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.templates.explain import plan_lines
+from pgtrickle.refresh.cost_model import DIFFERENTIAL, FULL
+from pgtrickle.refresh.spark_query import spark_query
 from pgtrickle.telemetry import PLAN_REFUSED, event
 
 if TYPE_CHECKING:
@@ -120,9 +123,33 @@ def _compiled(conn: Connection, table: StreamTable) -> Compiled:
 
 def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
     compiled = _compiled(conn, table)
-    document: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
+    document: dict[str, Any] = {"mode": FULL, "query": table.query, **compiled.explanation}
     if compiled.reason is not None:
         document["hint"] = compiled.reason.hint
     if compiled.template is not None:
         ((document["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()
-    return document
+    return {**document, **_engine(conn, table, compiled)}
+
+
+def _engine(conn: Connection, table: StreamTable, compiled: Compiled) -> dict[str, Any]:
+    """The engine that was chosen, what evaluated the latest refresh and why, and what Spark cannot evaluate."""
+    latest = conn.execute("SELECT engine, engine_reason FROM pgtrickle._last_engine(%s)", (table.pgt_id,)).fetchone()
+    last_engine, reason = latest or (None, None)
+    document = {"engine": table.engine, "last_engine": last_engine, "engine_reason": reason}
+    if table.mirror is not None:  # a copy: there is nothing to evaluate
+        return document
+    return {**document, "spark_obstacles": _spark_obstacles(conn, table, compiled)}
+
+
+def _spark_obstacles(conn: Connection, table: StreamTable, compiled: Compiled) -> dict[str, str | None]:
+    """By mode, why Spark cannot evaluate a refresh; None: it can."""
+    query = spark_query(conn, table, compiled)
+    if isinstance(query, Reason):
+        return {FULL: str(query), DIFFERENTIAL: str(query)}
+    if isinstance(query.changes, Reason):
+        return {FULL: None, DIFFERENTIAL: str(query.changes)}
+    try:
+        query.changes.of(query.query.inputs)
+    except SparkUnsupportedError as error:
+        return {FULL: None, DIFFERENTIAL: error.message}
+    return {FULL: None, DIFFERENTIAL: None}
