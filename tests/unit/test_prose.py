@@ -13,3 +13,22 @@ def test_every_page_that_mentions_immediate_says_that_it_is_asynchronous() -> No
     mentioned = [page for page in pages if re.search(r"\bIMMEDIATE\b", page.read_text())]
     assert mentioned
     assert [str(page) for page in mentioned if "asynchronous" not in page.read_text()] == []
+
+
+def test_numbers_of_every_compared_system_have_a_source() -> None:
+    before, numbers = (ROOT / "docs" / "comparison.md").read_text().split("## Numbers")
+    systems = table(before)[0][1:]
+    header, *rows = table(numbers)
+    assert header == ["what", "measured", "source"]
+    sources = {system: [source for *said, source in rows if system in " ".join(said)] for system in systems}
+    assert {system: found for system, found in sources.items() if not any(found)} == {}
+    elsewhere = {system for system in systems if not any("benchmarks/" in source for source in sources[system])}
+    assert elsewhere == {"pg_ivm", "pg_trickle", "Materialize"}
+    assert [system for system in elsewhere if "](https://" not in sources[system][0]] == []
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of the first table, without the line below its header."""
+    lines = text[text.index("\n|") :].strip().partition("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [rows[0], *rows[2:]]
