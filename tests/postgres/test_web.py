@@ -14,12 +14,11 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from pgtrickle.capture.install import ensure_capture
-from pgtrickle.db.connect import connect
 from pgtrickle.errors import ConfigError
 from pgtrickle.ipc.fleet_memory import PoolStatus, ProcessState, SchedulerState, WorkerShare
 from pgtrickle.web.listen import listen
 from tests.conftest import Database, run
+from tests.postgres.rows import capture, create, loaded, replica
 from tests.web import HTML, JSON, TOKEN, Site, site
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&/..%2F?#"
@@ -190,9 +189,8 @@ NUMBERS = (*(text.format(n) for n in (NUMBER, 2 * NUMBER) for text in ("{}", "{:
 @pytest.fixture
 def counted(shop: Database) -> Database:
     """Every number of rows that SQL hides from strangers is NUMBER, and a replica has failed."""
-    ((relid,),) = shop.sql("SELECT 'sales'::regclass::oid::int8")
-    with connect(shop.dsn, role="capture", autocommit=True) as conn:
-        ensure_capture(conn, relid, [1, 2])
+    relid = capture(shop, "sales")
+    replica(shop, relid, row_count=NUMBER, snapshot=None, last_error="the disk is full")
     shop.sql(f"""
         SELECT pgtrickle.set_option('max_buffer_rows', '7');
         INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, action, status, engine,
@@ -200,9 +198,6 @@ def counted(shop: Database) -> Database:
         SELECT pgt_id, now(), now(), now(), 'DIFFERENTIAL', 'COMPLETED', 'postgres', {NUMBER}, {NUMBER}, {NUMBER},
                '{{"changes": {{"{relid}": {NUMBER}}}, "read": {NUMBER}, "netted": {NUMBER}}}', '{{"net": 1}}'
         FROM pgtrickle.pgt_stream_tables;
-        INSERT INTO pgtrickle.pgt_replicas (source_relid, origin, generation, location, columns_used, row_count,
-                                            last_error)
-        VALUES ({relid}, pgtrickle._origin(), 'g', '/nowhere', '{{1}}', {NUMBER}, 'the disk is full');
         CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
         RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text,
             cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
@@ -241,6 +236,45 @@ def test_numbers_that_sql_hides_from_strangers_are_for_viewers_with_the_token(
     assert run(stranger, "SELECT * FROM pgtrickle.replicas()") == []
     shown = ui.read(where)["refreshes"][0]
     assert [shown[name] for name in ("inserted", "deleted", "changes", "operator_rows", "error_code")] == [None] * 5
+
+
+def test_sources_show_how_far_each_reader_is(shop: Database, tmp_path: Path) -> None:
+    """Of a stream table: another stream table, a subscriber, a mirror of another database and a replica."""
+    loaded(shop, create(shop, "copies", "SELECT region FROM sales"))
+    relid = capture(shop, "copies")
+    shop.sql("SELECT pgtrickle.create_subscriber('copies', 'billing')")
+    shop.sql("INSERT INTO copies (region, __pgt_row_id) VALUES ('a', 1), ('b', 2)")
+    replica(shop, relid)
+    shop.sql("INSERT INTO copies (region, __pgt_row_id) VALUES ('c', 3)")
+    loaded(shop, create(shop, "regions", "SELECT region FROM copies"))
+    shop.sql("INSERT INTO copies (region, __pgt_row_id) VALUES ('d', 4)")
+    shop.sql(
+        "INSERT INTO pgtrickle.pgt_readers (reader_key, mirror_id, reader_server, reader_database, source_relid, "
+        "snapshot) VALUES ('7/7', 2, '', 'crm', %s, pg_current_snapshot())",
+        relid,
+    )
+    with site([shop], tmp_path, token=TOKEN) as found:
+
+        def source(**headers: str) -> dict[str, Any]:
+            (row,) = [
+                r["source"] for r in found.read("/sources", **headers)["sources"] if r["source"]["relid"] == relid
+            ]
+            return dict(row)
+
+        assert [(r["kind"], r["name"], r["pending_rows"]) for r in source(**BEARER)["read_by"]] == [
+            ("subscriber", "billing", 4),
+            ("replica", "public.copies", 2),
+            ("stream table", "public.regions", 1),
+            ("mirror", "crm: pgtrickle_changes.mirror_2", 0),
+        ]
+        assert source(**BEARER)["pending_rows"] == 4
+        text = re.sub(r"<[^>]*>", " ", found.ask("/sources", headers=HTML | BEARER).text)
+        shown = re.findall(r"(\S+)\s+(stream table|subscriber|mirror|replica)\s+(\d+) pending", text)
+        assert ("billing", "subscriber", "4") in shown
+        assert ("public.regions", "stream table", "1") in shown
+        # The number of readers alone is for everyone.
+        assert (source()["readers"], source()["read_by"], source()["pending_rows"]) == (1, [], None)
+        assert "billing" not in found.ask("/sources").text
 
 
 def test_live_updates_show_no_hidden_number(ui: Site, counted: Database) -> None:
