@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,17 @@ def test_the_state_of_a_table_and_its_definition(ui: Site, shop: Database) -> No
     (row,) = [d for d in ui.read("/")["databases"] if d["label"] == shop.name]
     assert (row["stream_tables"], row["scheduler"]) == (2, "STOPPED")
     assert ui.read("/graph")["links"][0]["rate"] == 0
+
+
+def test_the_plan_names_the_command_that_measures_its_operators(ui: Site, shop: Database) -> None:
+    names = {"totals": "public", HOSTILE: 'we"ird/x'}
+    for name, schema in names.items():
+        where = table_path(shop, schema, name)
+        command = ui.read(where)["plan"]["analyze"]
+        program, plan, table, option = shlex.split(command)
+        assert (program, plan, option) == ("pgtrickle", "plan", "--analyze")
+        assert shop.sql("SELECT schema_name, table_name FROM pgtrickle._parse_name(%s)", table) == [(schema, name)]
+        assert f"<code>{command}</code>" in unescape(ui.ask(where).text)
 
 
 def test_the_schedule_bounds_the_lag_before_a_refresh(ui: Site, shop: Database) -> None:
