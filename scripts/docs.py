@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pgtrickle
 from pgtrickle import errors
 from pgtrickle.cli.exit_status import MEANINGS
 from pgtrickle.db import Connection, connect, install
@@ -70,10 +73,16 @@ def profiles_table() -> str:
 
 
 def errors_page() -> str:
+    """All errors with a code of their own, in whatever module they are."""
+    for module in pkgutil.walk_packages(pgtrickle.__path__, "pgtrickle."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
     kinds = [errors.PgtrickleError]
     for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-    rows = [f"| {kind.code} | {kind.__name__} | {(kind.__doc__ or '').splitlines()[0]} |" for kind in kinds]
+        kinds.extend(below for below in kind.__subclasses__() if below.__module__.startswith("pgtrickle."))
+    coded = [kind for kind in kinds if "code" in vars(kind)]
+    texts = {kind: " ".join((kind.__doc__ or "").partition("\n\n")[0].split()) for kind in coded}
+    rows = [f"| {kind.code} | {kind.__name__} | {text} |" for kind, text in texts.items()]
     return "# Errors\n\n| code | name | who acts |\n|---|---|---|\n" + "\n".join(sorted(rows)) + "\n"
 
 
@@ -101,7 +110,8 @@ def commands_page() -> str:
     rows = "\n".join(f"| {status} | {meaning} |" for status, meaning in MEANINGS.items())
     page = [f"# Commands\n\n| exit status | meaning |\n|---|---|\n{rows}\n"]
     group = get_group(app)
-    with group.make_context("pgtrickle", [], resilient_parsing=True) as parent:
+    # Not as wide as the terminal that somebody generates it in.
+    with group.make_context("pgtrickle", [], resilient_parsing=True, terminal_width=80) as parent:
         page.append(textwrap.indent(group.get_help(parent), "    ") + "\n")
         for name in group.list_commands(parent):
             command = group.commands[name]

@@ -102,6 +102,8 @@ LONG = (
     "spark/test_renames.py::test_query_is_the_one_that_postgresql_has_for_a_view[tables]",
     "spark/test_replica_layers.py::test_random_changes[]",
     "spark/test_types.py::test_every_type_is_folded[copy]",
+    # Downloads all dependencies.
+    "unit/test_release.py::test_pipx_installs_it",
     # Of whose kind others remain.
     "fleet/test_commands.py::test_commands_beside_a_running_control_plane",
     "fleet/test_cycles.py::test_cycle_is_one_unit_and_survives_the_pipeline",

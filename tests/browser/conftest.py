@@ -91,7 +91,7 @@ def fleet(chromium: Browser, spark_url: str, tmp_path_factory: pytest.TempPathFa
         address = f"127.0.0.1:{free_port()}"
         chromium.base = f"http://{address}"
         workload = Workload(found.shop.dsn, rng=random.Random(11), pause_s=0.15)
-        run.start(http=address, scheduler_interval_ms=250, engine="postgres")
+        run.start(http=address, scheduler_interval_ms=250, engine="postgres", enable_refresh_broker=True)
         try:
             wait_for(found.is_loaded)
             workload.start()

@@ -1,4 +1,5 @@
-"""From an earlier version to nothing: upgrade, three stream tables, an error, an alert, a dashboard, uninstall.
+"""From nothing, or an earlier version, to nothing: install and upgrade, three stream tables, an error, an alert, a
+dashboard, uninstall.
 
 Everything is done as a person would: with the command, with psql and with a browser, on a server of its own.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.browser.browser import Browser
 from tests.browser.conftest import TOKEN, free_port, table_path
-from tests.conftest import ROLE, Database, prepare_server
+from tests.conftest import ROLE, Database, create_database, prepare_server
 from tests.fleet.conftest import Run, wait_for
 from tests.migration.fixture import VERSIONS, load
 
@@ -51,28 +53,39 @@ class Person:
         return done.stdout.strip()
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server of its own, whose databases `main` and `origin` have an earlier version; `fresh` is empty."""
+
+    postgres: EmbeddedPostgres
+    main: Database
+    origin: Database
+    fresh: Database
+
+    @property
+    def databases(self) -> tuple[Database, ...]:
+        return self.main, self.origin, self.fresh
+
+
 @pytest.fixture
-def fleet_of_an_earlier_version(chromium: Browser) -> Iterator[tuple[EmbeddedPostgres, Database, Database]]:
-    server = EmbeddedPostgres.create(durable=False)
-    with server:
-        prepare_server(server)
-        main, origin = load(VERSIONS[0], server)
-        yield server, main, origin
-        main.close()
-        origin.close()
+def server(chromium: Browser) -> Iterator[Server]:
+    postgres = EmbeddedPostgres.create(durable=False)
+    with postgres:
+        prepare_server(postgres)
+        main, origin = load(VERSIONS[0], postgres)
+        found = Server(postgres, main, origin, create_database(postgres, "fresh"))
+        yield found
+        for database in found.databases:
+            database.close()
 
 
-def test_a_life_with_pgtrickle(
-    fleet_of_an_earlier_version: tuple[EmbeddedPostgres, Database, Database],
-    chromium: Browser,
-    spark_url: str,
-    tmp_path: Path,
-) -> None:
-    server, main, origin = fleet_of_an_earlier_version
-    person = Person(server)
+def test_a_life_with_pgtrickle(server: Server, chromium: Browser, spark_url: str, tmp_path: Path) -> None:
+    main = server.main
+    person = Person(server.postgres)
     roles = main.superuser_sql("SELECT rolname FROM pg_roles ORDER BY 1")
-    for database in (main, origin):
-        person.pgtrickle("install", database.dsn)  # an upgrade
+    assert server.fresh.superuser_sql(TRACES) == []
+    for database in server.databases:
+        person.pgtrickle("install", database.dsn)  # an upgrade, but for the one that is empty
     address = f"127.0.0.1:{free_port()}"
     run = Run([main.dsn], spark_url, tmp_path / "run.log")
     run.environ["PGTRICKLE_HTTP_TOKEN"] = TOKEN
@@ -80,21 +93,22 @@ def test_a_life_with_pgtrickle(
     before, chromium.base = chromium.base, f"http://{address}"
     try:
         wait_for(lambda: "This launcher is active" in run.text())
-        use(person, main, origin, chromium)
+        use(person, main, server.fresh, chromium)
         chromium.driver.get("about:blank")
-        person.pgtrickle("uninstall", "--drop-tables", "--yes", main.dsn)
-        person.pgtrickle("uninstall", "--drop-tables", "--yes", origin.dsn)
+        for database in server.databases:
+            person.pgtrickle("uninstall", "--drop-tables", "--yes", database.dsn)
     finally:
         chromium.driver.get("about:blank")
         chromium.problems()
         chromium.base = before
         assert run.end()[0] == 0
-    for database in (main, origin):
+    for database in server.databases:
         wait_for(lambda database=database: database.superuser_sql(TRACES) == [])  # type: ignore[misc]
     assert main.superuser_sql("SELECT rolname FROM pg_roles ORDER BY 1") == roles
 
 
 def use(person: Person, main: Database, origin: Database, browser: Browser) -> None:
+    """Stream tables in `main`, one of them over a table of `origin`."""
     name = origin.name
     person.psql(main, "CREATE TABLE visits (page text, seconds int); INSERT INTO visits VALUES ('a', 4), ('b', 5)")
     person.psql(origin, "CREATE TABLE pages (page text, title text); INSERT INTO pages VALUES ('a', 'A'), ('b', 'B')")
@@ -113,7 +127,7 @@ def use(person: Person, main: Database, origin: Database, browser: Browser) -> N
     # The dashboard, with the token.
     browser.reset()
     browser.log_in(TOKEN)
-    browser.wait(lambda: browser.text("h1") == "Fleet" and browser.count("#databases tbody tr") == 2)
+    browser.wait(lambda: browser.text("h1") == "Fleet" and browser.count("#databases tbody tr") == 3)
     browser.open("/alerts")
     browser.go_live()
     # An error and its alert, in the page that is open.

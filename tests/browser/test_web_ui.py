@@ -23,7 +23,7 @@ PAGES = {  # the address, the heading, something that the page shows when it wor
     "tables": ("/tables", "Stream tables", "#tables tbody tr:nth-child(9)"),
     "table": (TABLE, "public.sales_by_country", "#durations .bar"),
     "workers": ("/workers", "Workers", "#processes tbody tr:nth-child(4)"),
-    "sources": ("/sources", "Sources", "#mirrors tbody tr"),
+    "sources": ("/sources", "Sources", "main:has(#mirrors tbody tr) #broker tbody tr"),
     "alerts": ("/alerts", "Alerts", "#passed tbody tr:nth-child(2)"),
     "settings": ("/settings", "Settings", "#s-http"),
 }

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics import parser
 
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.server_process import free_port
-from tests.fleet.conftest import Run, make_small, wait_for
+from tests.fleet.conftest import Run, Small, make_small, wait_for
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 GROWING = (
@@ -59,7 +59,7 @@ def total(samples: Samples, name: str, **labels: str) -> float:
     return sum(v for (n, found), v in samples.items() if n == name and labels.items() <= dict(found).items())
 
 
-def test_counters_grow_with_a_refresh(
+def test_metrics_follow_what_happens(
     own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
 ) -> None:
     small = make_small(own_server, "metered")
@@ -87,4 +87,26 @@ def test_counters_grow_with_a_refresh(
     # What a scrape has counted stays counted.
     assert {key for key in before if key[0].endswith("_total")} <= after.keys()
     assert all(after[key] >= value for key, value in before.items() if key[0].endswith(("_total", "_count", "_sum")))
+    check_lag(monitor, small)
     assert run.end()[0] == 0
+
+
+def check_lag(monitor: Monitor, small: Small) -> None:
+    """Of a stream table and of its database: 0 but while a change is pending."""
+
+    def lags() -> list[float]:
+        samples = monitor.scrape()
+        return [
+            samples[
+                "pgtrickle_stream_table_lag_seconds", (("database", "metered"), ("schema", "public"), ("table", "s"))
+            ],
+            samples["pgtrickle_lag_max_seconds", (("database", "metered"),)],
+        ]
+
+    wait_for(lambda: lags() == [0, 0])
+    small.sql("SELECT pgtrickle.suspend_stream_table('s')")
+    assert lags() == [0, 0]
+    small.sql("INSERT INTO t VALUES (0, 1)")
+    wait_for(lambda: min(lags()) > 0)
+    small.sql("SELECT pgtrickle.resume_stream_table('s')")
+    wait_for(lambda: lags() == [0, 0])

@@ -78,6 +78,18 @@ def capture(db: Database, table: str = "t") -> int:
     return int(relid)
 
 
+def replica(db: Database, relid: int, **columns: Any) -> None:
+    """As after its first load, unless `columns` say otherwise."""
+    ((now,),) = db.sql("SELECT pg_current_snapshot()::text")
+    given = {"row_count": 3, "bytes": 4096, "file_count": 1, "snapshot": now, **columns}
+    db.sql(
+        f"""INSERT INTO pgtrickle.pgt_replicas (source_relid, origin, generation, location, columns_used,
+                                                {", ".join(given)})
+            VALUES (%s, pgtrickle._origin(), 'g', '/nowhere', '{{1}}'{", %s" * len(given)})""",
+        relid, *given.values(),
+    )  # fmt: skip
+
+
 def refreshed(db: Database, pgt_id: int, action: str, ms: float, status: str = "COMPLETED", **columns: Any) -> None:
     given = {"rows_inserted": 2, "rows_deleted": 1, "delta_row_count": 3, **columns}
     db.sql(

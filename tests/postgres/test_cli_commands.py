@@ -18,6 +18,7 @@ from pgtrickle.maintain.report import verify_lines
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.servers.server_process import free_port
 from tests.conftest import Database
+from tests.line import Line
 
 
 def pgtrickle(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +70,24 @@ def test_status_breaks_no_name_and_shows_the_lag(installed: Database) -> None:
     assert first.startswith(f"public.{name}  ")
     # The content is old, and nothing is pending.
     assert first[head.index("lag") :].startswith("0 s")
+
+
+def test_an_error_is_shown_until_it_is_resolved(installed: Database, sparkless: Line) -> None:
+    installed.sql("CREATE TABLE t (k int); INSERT INTO t VALUES (0)")
+    installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT 60 / k AS v FROM t', 'calculated', 'FULL')")
+    installed.connect(application_name="pgtrickle/scheduler")
+    assert [o.error is None for o in sparkless.tick()] == [False]
+    failed = pgtrickle("status", "--server", installed.dsn)
+    assert failed.returncode == 1
+    assert any(line.startswith("public.s: ") and "division by zero" in line for line in failed.stdout.splitlines())
+    assert "  error:" in pgtrickle("show", "s", "--server", installed.dsn).stdout
+    installed.sql("UPDATE t SET k = 5")
+    installed.sql("SELECT pgtrickle.resume_stream_table('s')")
+    assert [o.error for o in sparkless.tick()] == [None]
+    assert installed.sql("SELECT v FROM s") == [(12,)]
+    resolved = pgtrickle("status", "--server", installed.dsn)
+    assert (resolved.returncode, "division by zero" in resolved.stdout) == (0, False)
+    assert "  error:" not in pgtrickle("show", "s", "--server", installed.dsn).stdout
 
 
 def test_status_says_what_is_missing_in_lines_of_their_own(installed: Database) -> None:

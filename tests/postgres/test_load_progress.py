@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +39,17 @@ GATE = """
 """
 
 
+def make_gated(database: Database) -> None:
+    """A stream table `s` whose load waits in its middle while somebody holds the lock."""
+    database.sql(
+        f"CREATE TABLE t (k int, v text); INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, {ROWS}) AS g"
+    )
+    database.sql("ANALYZE t")
+    database.sql(GATE)
+    query = "SELECT k, v, gate(k) AS g FROM t"
+    database.sql("SELECT pgtrickle.create_stream_table('s', %s, '1h', 'FULL')", query)
+
+
 def seen(conn: psycopg.Connection[Any], condition: Callable[[LoadProgress], object]) -> LoadProgress:
     deadline = time.monotonic() + 180
     while True:
@@ -50,13 +65,7 @@ def seen(conn: psycopg.Connection[Any], condition: Callable[[LoadProgress], obje
 def test_load_shows_rows_rate_and_remaining_time(
     installed: Database, make_role: Callable[[Database], psycopg.Connection[Any]], is_reloaded: bool
 ) -> None:
-    installed.sql(
-        f"CREATE TABLE t (k int, v text); INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, {ROWS}) AS g"
-    )
-    installed.sql("ANALYZE t")
-    installed.sql(GATE)
-    query = "SELECT k, v, gate(k) AS g FROM t"
-    installed.sql("SELECT pgtrickle.create_stream_table('s', %s, '1h', 'FULL')", query)
+    make_gated(installed)
     watcher, gate = installed.connect(), installed.connect()
     # Loads need no Spark: PostgreSQL computes them.
     engine = SparkEngine(lambda: f"sc://127.0.0.1:{free_port()}")
@@ -101,6 +110,56 @@ def test_load_shows_rows_rate_and_remaining_time(
         gate.close()
         plane.close()
         engine.close()
+
+
+COMMAND = "import pgtrickle.cli.loading as l; l.PLAIN_SECONDS = 0.2; from pgtrickle.cli import main; main()"
+PROGRESS = r"writing, [\d,]+ of about [\d,]+ rows, [\d,]+/s, about [\d.]+ (s|min|h) left"
+WITH_BAR = rf"public\.s: \[#+-+\] \d\d % {PROGRESS}"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_commands_show_the_progress_while_they_wait(installed: Database, is_terminal: bool) -> None:
+    """`refresh` in lines, or on a terminal in one that is replaced, `status` once."""
+    make_gated(installed)
+    gate = installed.connect()
+    gate.execute("SELECT pg_advisory_lock(4711)")
+    ours, theirs = pty.openpty() if is_terminal else os.pipe()
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_") and k != "NO_COLOR"}
+    environ |= {"PGTRICKLE_SERVER": installed.dsn, "TERM": "xterm", "COLUMNS": "200"}
+    no_spark = f"sc://127.0.0.1:{free_port()}"  # loads need none
+    command = [sys.executable, "-c", COMMAND, "refresh", "s", "--spark-remote", no_spark]
+    refresh = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environ, text=True)
+    os.close(theirs)
+    said: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(ours, said))
+    reader.start()
+    try:
+        line = WITH_BAR if is_terminal else rf"(?m)^{WITH_BAR}$"
+        deadline = time.monotonic() + 180
+        while not re.search(line, b"".join(said).decode(errors="replace")):
+            assert time.monotonic() < deadline, said
+            assert refresh.poll() is None, said
+            time.sleep(0.05)
+        assert (b"\x1b" in b"".join(said)) == is_terminal
+        status = subprocess.run(
+            [sys.executable, "-m", "pgtrickle.cli", "status"], env=environ, capture_output=True, text=True, check=False
+        )
+        assert re.search(rf"(?m)^public\.s: {PROGRESS}$", status.stdout)
+    finally:
+        gate.close()
+        result, _ = refresh.communicate(timeout=180)
+        reader.join(180)
+        os.close(ours)
+    assert (refresh.returncode, result.split(",")[:2]) == (0, ["public.s: FULL", f" {ROWS} inserted"])
+
+
+def read_all(descriptor: int, said: list[bytes]) -> None:
+    """Until the other side is closed, so that it never waits for a reader."""
+    try:
+        while read := os.read(descriptor, 65536):
+            said.append(read)
+    except OSError:  # so ends a pseudo-terminal
+        pass
 
 
 def test_rows_of_another_session_are_counted_across_batches(installed: Database) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import http.client
 import re
+import shlex
+import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,12 +18,12 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from pgtrickle.capture.install import ensure_capture
-from pgtrickle.db.connect import connect
 from pgtrickle.errors import ConfigError
 from pgtrickle.ipc.fleet_memory import PoolStatus, ProcessState, SchedulerState, WorkerShare
+from pgtrickle.web.graph import THINNEST, stroke
 from pgtrickle.web.listen import listen
 from tests.conftest import Database, run
+from tests.postgres.rows import capture, create, job, loaded, refreshed, replica
 from tests.web import HTML, JSON, TOKEN, Site, site
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&/..%2F?#"
@@ -147,6 +151,17 @@ def test_the_state_of_a_table_and_its_definition(ui: Site, shop: Database) -> No
     assert ui.read("/graph")["links"][0]["rate"] == 0
 
 
+def test_the_plan_names_the_command_that_measures_its_operators(ui: Site, shop: Database) -> None:
+    names = {"totals": "public", HOSTILE: 'we"ird/x'}
+    for name, schema in names.items():
+        where = table_path(shop, schema, name)
+        command = ui.read(where)["plan"]["analyze"]
+        program, plan, table, option = shlex.split(command)
+        assert (program, plan, option) == ("pgtrickle", "plan", "--analyze")
+        assert shop.sql("SELECT schema_name, table_name FROM pgtrickle._parse_name(%s)", table) == [(schema, name)]
+        assert f"<code>{command}</code>" in unescape(ui.ask(where).text)
+
+
 def test_the_schedule_bounds_the_lag_before_a_refresh(ui: Site, shop: Database) -> None:
     observer = ui.observer.observer(shop.name)
     assert observer is not None
@@ -190,9 +205,8 @@ NUMBERS = (*(text.format(n) for n in (NUMBER, 2 * NUMBER) for text in ("{}", "{:
 @pytest.fixture
 def counted(shop: Database) -> Database:
     """Every number of rows that SQL hides from strangers is NUMBER, and a replica has failed."""
-    ((relid,),) = shop.sql("SELECT 'sales'::regclass::oid::int8")
-    with connect(shop.dsn, role="capture", autocommit=True) as conn:
-        ensure_capture(conn, relid, [1, 2])
+    relid = capture(shop, "sales")
+    replica(shop, relid, row_count=NUMBER, snapshot=None, last_error="the disk is full")
     shop.sql(f"""
         SELECT pgtrickle.set_option('max_buffer_rows', '7');
         INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, action, status, engine,
@@ -200,9 +214,6 @@ def counted(shop: Database) -> Database:
         SELECT pgt_id, now(), now(), now(), 'DIFFERENTIAL', 'COMPLETED', 'postgres', {NUMBER}, {NUMBER}, {NUMBER},
                '{{"changes": {{"{relid}": {NUMBER}}}, "read": {NUMBER}, "netted": {NUMBER}}}', '{{"net": 1}}'
         FROM pgtrickle.pgt_stream_tables;
-        INSERT INTO pgtrickle.pgt_replicas (source_relid, origin, generation, location, columns_used, row_count,
-                                            last_error)
-        VALUES ({relid}, pgtrickle._origin(), 'g', '/nowhere', '{{1}}', {NUMBER}, 'the disk is full');
         CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
         RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text,
             cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
@@ -241,6 +252,187 @@ def test_numbers_that_sql_hides_from_strangers_are_for_viewers_with_the_token(
     assert run(stranger, "SELECT * FROM pgtrickle.replicas()") == []
     shown = ui.read(where)["refreshes"][0]
     assert [shown[name] for name in ("inserted", "deleted", "changes", "operator_rows", "error_code")] == [None] * 5
+
+
+def rows_of(page: str, section: str) -> list[list[str]]:
+    """The texts of a table, its header first, in the section of this id."""
+    (part,) = re.findall(rf'<section[^>]* id="{section}".*?</section>', page, re.DOTALL)
+    rows = [re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", part, re.DOTALL)]
+    return [[" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in row] for row in rows]
+
+
+def record(page: str, section: str) -> dict[str, str]:
+    """The only row of a table, by its header."""
+    header, row = rows_of(page, section)
+    return dict(zip(header, row, strict=True))
+
+
+def test_workers_quota_and_queue_of_each_database(ui: Site, shop: Database) -> None:
+    now = time.time()
+    key = shop.sql("SELECT pgtrickle._origin()")[0][0]
+    ui.memory.write_pool(PoolStatus(active=3, most=8, spark_jobs=21, leases=22, cache_hits=3, cache_misses=1))
+    ui.memory.write_shares([WorkerShare(key, shop.name, used=3, quota=4, queued=5, cap=6)])
+    ui.memory.write_slots(1)
+    ui.memory.write_scheduler(0, SchedulerState(key, shop.name, 11, "ACTIVE", now, now, 17, 2, 1))
+    share = {"database": shop.name, "used": 3, "quota": 4, "queued": 5, "cap": 6}
+    found = ui.read("/")
+    assert [database["share"] for database in found["databases"]] == [share]
+    assert [found["fleet"]["pool"][name] for name in ("active", "most", "queued")] == [3, 8, 5]
+    page = ui.ask("/").text
+    shown = record(page, "databases")
+    assert (shown["Workers"], shown["Queue"], shown["Stream tables"]) == ("3 of 6 quota 4", "5", "2")
+    assert '<p class="big">3<small> of 8 busy</small></p><p class="small">5 units wait</p>' in page
+    found = ui.read("/workers")
+    assert found["shares"] == [share]
+    assert (found["schedulers"][0]["ticks"], found["pool"]["spark_jobs"]) == (17, 21)
+    shown = record(ui.ask("/workers").text, "shares")
+    assert [shown[c] for c in ("Used", "May use", "Quota", "Waiting", "Ticks")] == ["3", "6", "4", "5", "17"]
+
+
+def test_units_that_run_wait_and_have_finished(ui: Site, shop: Database) -> None:
+    ids = [pgt_id for (pgt_id,) in shop.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables ORDER BY pgt_name DESC")]
+    now = datetime.now(UTC)
+    running = job(shop, ids[:1], "RUNNING", started_at=now, worker_pid=7, tier="hot")
+    waiting = job(shop, ids, "QUEUED", unit_kind="fused_chain", attempt_no=2)
+    done = job(shop, ids[:1], "SUCCEEDED", age="5 s", started_at=now, finished_at=now)
+    found = ui.read("/workers")
+    assert [u["unit"]["job_id"] for u in found["current"]] == [waiting, running]
+    assert [u["unit"]["job_id"] for u in found["finished"]] == [done]
+    assert found["current"][1]["members"] == [{"schema": "public", "name": "totals", "is_mirror": False}]
+    page = ui.ask("/workers").text
+    header, *rows = rows_of(page, "current")
+    shown = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [(r["Kind"], r["State"], r["Tier"], r["Attempt"]) for r in shown] == [
+        ("fused chain", "queued", shown[0]["Tier"], "2"),
+        ("singleton", "running", "hot", "1"),
+    ]
+    assert shown[1]["Stream tables"] == "totals"
+    assert "totals" in shown[0]["Stream tables"]
+    assert [record(page, "finished")[c] for c in ("Stream tables", "Result")] == ["totals", "succeeded"]
+
+
+def test_charts_of_workers_show_what_was_sampled(ui: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Nothing to show yet." in ui.ask("/workers").text
+    monkeypatch.setattr("pgtrickle.observe.fleet.SAMPLE_SECONDS", 0.01)
+    ui.memory.write_pool(PoolStatus(active=3, most=8))
+    ui.memory.write_shares([WorkerShare("k", "d", used=3, quota=0, queued=5, cap=6)])
+    stop = threading.Event()
+    sampler = threading.Thread(target=ui.observer.sample_until, args=(stop,))
+    sampler.start()
+    wait_until(lambda: len(ui.read("/workers")["samples"]) > 1)
+    stop.set()
+    sampler.join()
+    samples = ui.read("/workers")["samples"]
+    assert {(s["active"], s["most"], s["queued"]) for s in samples} == {(3, 8, 5)}
+    for path in ("/workers", "/"):
+        page = ui.ask(path).text
+        drawn = [a.get("aria-label") for tag, a in Tags(page).found if tag == "svg" and a.get("class") == "chart"]
+        assert drawn == ["Busy workers over time", "Units that wait over time"]
+        assert page.count('<path class="line c-accent"') == page.count('<path class="line c-lagging"') == 1
+
+
+def test_the_graph_is_coloured_by_freshness(ui: Site, shop: Database) -> None:
+    loaded(shop, shop.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals'")[0][0])
+    for state, change in (("fresh", ""), ("stopped", "SELECT pgtrickle.suspend_stream_table('totals')")):
+        if change:
+            shop.sql(change)
+        wait_until(lambda state=state: ui.read("/graph")["states"][state] == 1)  # type: ignore[misc]
+        found = {(n["node"]["schema"], n["node"]["name"]): n["node"]["state"] for n in ui.read("/graph")["nodes"]}
+        assert found == {
+            ("public", "sales"): "source",
+            ("public", "totals"): state,
+            ("public", HOSTILE): "source",
+            ('we"ird/x', HOSTILE): "loading",
+        }
+        page = ui.ask("/graph").text
+        (node,) = re.findall(r'data-name="[^"]*\.public\.totals">.*?</g>', page, re.DOTALL)
+        assert f'<rect class="node {state}"' in node
+        assert page.count('<rect class="node source"') == page.count('<rect class="node loading"') + 1
+
+
+def test_links_of_the_graph_are_as_wide_as_their_rate(
+    ui: Site, shop: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture(shop, "sales")
+
+    def is_changing() -> bool:
+        shop.sql("INSERT INTO sales SELECT 'a', g FROM generate_series(1, 1000) AS g")
+        (database,) = ui.observer.read(0.0).databases
+        return any(source.rate for source in database.sources)
+
+    monkeypatch.setattr("pgtrickle.observe.database.RATE_SECONDS", 0.0)
+    wait_until(is_changing)
+    monkeypatch.setattr("pgtrickle.observe.database.RATE_SECONDS", 1e9)  # from here on it stays
+    slow, fast = sorted(ui.read("/graph")["links"], key=lambda link: link["rate"])
+    assert (slow["rate"], stroke(slow["rate"])) == (0, THINNEST)
+    assert fast["rate"] > 0
+    links = [a for tag, a in Tags(ui.ask("/graph").text).found if tag == "path" and "link" in (a["class"] or "")]
+    assert sorted((a["class"], a["stroke-width"]) for a in links) == [
+        ("link fresh", str(THINNEST)),
+        ("link fresh moving", str(stroke(fast["rate"]))),
+    ]
+
+
+def test_costs_by_mode_and_engine(ui: Site, shop: Database) -> None:
+    where = table_path(shop, "public", "totals")
+    assert "No refresh has completed yet." in ui.ask(where).text
+    totals = shop.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals'")[0][0]
+    for ms in (10, 20, 30):
+        refreshed(shop, totals, "DIFFERENTIAL", ms, engine="postgres", source_ms=ms / 2, delta_row_count=ms)
+    refreshed(shop, totals, "FULL", 400, engine="spark", source_ms=100)
+    refreshed(shop, totals, "FULL", 9000, "FAILED", engine="spark")
+    refreshed(shop, totals, "NO_DATA", 1)
+    found = ui.read(where, **BEARER)["costs"]
+    numbers = ("refreshes", "median_ms", "p95_ms", "median_source_ms", "median_changes")
+    assert [(c["action"], c["engine"], *(round(c[n]) for n in numbers)) for c in found] == [
+        ("DIFFERENTIAL", "postgres", 3, 20, 29, 10, 20),
+        ("FULL", "spark", 1, 400, 400, 100, 3),
+    ]
+    assert rows_of(ui.ask(where, headers=HTML | BEARER).text, "lag") == [
+        ["Mode", "Engine", "Refreshes", "Median", "95 %", "On the server", "Changes"],
+        ["differential", "postgres", "3", "20 ms", "29 ms", "10 ms", "20"],
+        ["full", "spark", "1", "400 ms", "400 ms", "100 ms", "3"],
+    ]
+    assert [c["median_changes"] for c in ui.read(where)["costs"]] == [None, None]
+
+
+def test_sources_show_how_far_each_reader_is(shop: Database, tmp_path: Path) -> None:
+    """Of a stream table: another stream table, a subscriber, a mirror of another database and a replica."""
+    loaded(shop, create(shop, "copies", "SELECT region FROM sales"))
+    relid = capture(shop, "copies")
+    shop.sql("SELECT pgtrickle.create_subscriber('copies', 'billing')")
+    shop.sql("INSERT INTO copies (region, __pgt_row_id) VALUES ('a', 1), ('b', 2)")
+    replica(shop, relid)
+    shop.sql("INSERT INTO copies (region, __pgt_row_id) VALUES ('c', 3)")
+    loaded(shop, create(shop, "regions", "SELECT region FROM copies"))
+    shop.sql("INSERT INTO copies (region, __pgt_row_id) VALUES ('d', 4)")
+    shop.sql(
+        "INSERT INTO pgtrickle.pgt_readers (reader_key, mirror_id, reader_server, reader_database, source_relid, "
+        "snapshot) VALUES ('7/7', 2, '', 'crm', %s, pg_current_snapshot())",
+        relid,
+    )
+    with site([shop], tmp_path, token=TOKEN) as found:
+
+        def source(**headers: str) -> dict[str, Any]:
+            (row,) = [
+                r["source"] for r in found.read("/sources", **headers)["sources"] if r["source"]["relid"] == relid
+            ]
+            return dict(row)
+
+        assert [(r["kind"], r["name"], r["pending_rows"]) for r in source(**BEARER)["read_by"]] == [
+            ("subscriber", "billing", 4),
+            ("replica", "public.copies", 2),
+            ("stream table", "public.regions", 1),
+            ("mirror", "crm: pgtrickle_changes.mirror_2", 0),
+        ]
+        assert source(**BEARER)["pending_rows"] == 4
+        text = re.sub(r"<[^>]*>", " ", found.ask("/sources", headers=HTML | BEARER).text)
+        shown = re.findall(r"(\S+)\s+(stream table|subscriber|mirror|replica)\s+(\d+) pending", text)
+        assert ("billing", "subscriber", "4") in shown
+        assert ("public.regions", "stream table", "1") in shown
+        # The number of readers alone is for everyone.
+        assert (source()["readers"], source()["read_by"], source()["pending_rows"]) == (1, [], None)
+        assert "billing" not in found.ask("/sources").text
 
 
 def test_live_updates_show_no_hidden_number(ui: Site, counted: Database) -> None:

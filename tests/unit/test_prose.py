@@ -39,3 +39,22 @@ def test_code_uses_the_established_term(word: str) -> None:
     texts = [f for f in files if f.suffix in (".py", ".sql") and f != Path(__file__)]
     found = [f"{f.relative_to(ROOT)}: {m[0]}" for f in texts for m in pattern.finditer(f.read_text())]
     assert not found, f"say {FORBIDDEN[word]}"
+
+
+def test_numbers_of_every_compared_system_have_a_source() -> None:
+    before, numbers = (ROOT / "docs" / "comparison.md").read_text().split("## Numbers")
+    systems = table(before)[0][1:]
+    header, *rows = table(numbers)
+    assert header == ["what", "measured", "source"]
+    sources = {system: [source for *said, source in rows if system in " ".join(said)] for system in systems}
+    assert {system: found for system, found in sources.items() if not any(found)} == {}
+    elsewhere = {system for system in systems if not any("benchmarks/" in source for source in sources[system])}
+    assert elsewhere == {"pg_ivm", "pg_trickle", "Materialize"}
+    assert [system for system in elsewhere if "](https://" not in sources[system][0]] == []
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of the first table, without the line below its header."""
+    lines = text[text.index("\n|") :].strip().partition("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [rows[0], *rows[2:]]

@@ -7,13 +7,16 @@ from itertools import pairwise
 
 import pytest
 
+from pgtrickle.observe.state import FleetState, Sample
 from pgtrickle.web import charts
 from pgtrickle.web.charts import Bar, Series, chart, steps
+from pgtrickle.web.graph import THICKEST, THINNEST, stroke
 from pgtrickle.web.layout import BAND_HEAD, HEIGHT, ROW, WIDTH, layered, without_cycles
 from pgtrickle.web.listen import parse_address
 from pgtrickle.web.live import parts_of
 from pgtrickle.web.render import path, since, size, to_json
 from pgtrickle.web.security import is_own_host
+from pgtrickle.web.worker_charts import queue_chart, worker_chart
 
 
 def test_readers_are_to_the_right_of_what_they_read_and_nothing_overlaps() -> None:
@@ -128,3 +131,27 @@ def test_addresses(text: str, found: tuple[str, int]) -> None:
 def test_hosts_of_this_machine() -> None:
     assert all(map(is_own_host, ("localhost:8", "127.0.0.1", "127.9.9.9:1", "[::1]:8")))
     assert not any(map(is_own_host, ("", "x", "127.0.0.1.x", "[::2]", "localhost.x", "10.0.0.1")))
+
+
+def test_links_are_the_wider_the_more_changes_there_are() -> None:
+    rates = [0, 0.5, 1, 10, 100, 1000]
+    widths = [stroke(rate) for rate in rates]
+    assert widths[0] == THINNEST
+    assert widths == sorted(set(widths))
+    assert stroke(9) == THINNEST + 1.5
+    assert stroke(1e9) == THICKEST > widths[-1]
+
+
+def test_charts_of_workers_have_a_line_for_each_number() -> None:
+    fleet = FleetState(60.0, samples=(Sample(0.0, 1, 8, 6, 0), Sample(60.0, 4, 8, 2, 0)))
+    workers, queue = worker_chart(fleet), queue_chart(fleet)
+    assert workers is not None
+    assert queue is not None
+    assert {colour: path for path, colour in workers.lines} == {
+        "c-muted": "M52.0,10.0 L632.0,10.0",  # all of them
+        "c-accent": "M52.0,113.2 L632.0,69.0",  # those that are busy
+    }
+    assert [tick.label for tick in workers.y_axis] == ["0", "2", "4", "6", "8"]
+    assert [tick.label for tick in workers.x_axis] == ["00:00:00", "00:00:30", "00:01:00"]
+    assert [colour for _, colour in queue.lines] == ["c-lagging"]
+    assert worker_chart(FleetState(0.0, samples=fleet.samples[:1])) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from pgtrickle.observe.state import (
     Check,
     DatabaseState,
     Edge,
+    Reader,
     Replica,
     Source,
     Table,
@@ -71,6 +73,7 @@ class DatabaseObserver:
         self._samples: dict[int, tuple[float, int, float | None]] = {}  # by source: time, captured, rate
         self._capture_read_at = 0.0
         self._capture: dict[int, tuple[str | None, int | None]] = {}
+        self._readers: dict[int, list[Reader]] = {}
         self._checks: tuple[Check, ...] = ()
 
     def read(self, max_age: float) -> DatabaseState:
@@ -139,6 +142,9 @@ class DatabaseObserver:
         if now - self._capture_read_at >= CAPTURE_SECONDS:
             rows = conn.execute(statement("observed_capture")).fetchall()
             self._capture = {relid: (alert, pending) for relid, alert, pending in rows}
+            self._readers = defaultdict(list)
+            for reader in read_as(Reader, conn, "observed_readers"):
+                self._readers[reader.relid].append(reader)
             self._checks = tuple(read_as(Check, conn, "observed_checks"))
             self._capture_read_at = now
         return DatabaseState(
@@ -170,7 +176,8 @@ class DatabaseObserver:
             rate = (source.captured - captured) / (now - at)
             self._samples[source.relid] = now, source.captured, rate
         alert, pending = self._capture.get(source.relid, (None, None))
-        return replace(source, rate=rate, alert=alert, pending_rows=pending)
+        readers = tuple(self._readers.get(source.relid, ()))
+        return replace(source, rate=rate, alert=alert, pending_rows=pending, read_by=readers)
 
 
 def read_as(kind: type[Value], conn: Connection, name: str, values: Mapping[str, object] | None = None) -> list[Value]:

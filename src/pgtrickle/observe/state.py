@@ -84,6 +84,16 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the changes of a captured table: a stream table, a mirror elsewhere, a subscriber or a replica."""
+
+    relid: int  # of the captured table
+    kind: str
+    name: str
+    pending_rows: int | None  # changes that it has not read
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A captured table. `rate`: changes per second, None until two samples exist."""
 
@@ -97,6 +107,7 @@ class Source:
     rate: float | None = None
     pending_rows: int | None = None
     alert: str | None = None
+    read_by: tuple[Reader, ...] = ()  # the one that is most behind comes first
 
     @property
     def full_name(self) -> str:

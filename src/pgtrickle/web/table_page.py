@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgtrickle import errors
+from pgtrickle.model.identifiers import qualified
 from pgtrickle.observe.state import DatabaseState, Table, TableDetail
 from pgtrickle.web.charts import Bar, Chart, Series, chart
 from pgtrickle.web.render import milliseconds, since
@@ -44,6 +46,7 @@ def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> 
             "spark": spark_part(plan),
             "statements": plan.get("leaves", []),
             "load": plan.get("load"),
+            "analyze": f"pgtrickle plan {shlex.quote(qualified(table.schema, table.name))} --analyze",
             "full_when": detail.full_when if plan.get("mode") == "DIFFERENTIAL" else (),
         },
         "reads": [

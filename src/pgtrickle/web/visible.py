@@ -1,8 +1,8 @@
 """Hides from viewers without the token what SQL hides from a role that may not read the tables.
 
 Error texts can quote rows. Numbers of rows and of changes tell of tables that the viewer may not read, and so do
-replicas, which SQL shows only to readers of their source. Sizes, estimates and counters of the server's statistics
-stay: PostgreSQL shows them to every role.
+replicas, subscribers and mirrors elsewhere, which SQL shows only to readers of their source. Sizes, estimates and
+counters of the server's statistics stay: PostgreSQL shows them to every role.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _hidden(text: str | None) -> str | None:
 
 def _visible_source(source: Source) -> Source:
     counts_rows = source.alert is not None and _COUNTS_ROWS.match(source.alert)
-    return replace(source, pending_rows=None, alert=HIDDEN_ALERT if counts_rows else source.alert)
+    return replace(source, pending_rows=None, read_by=(), alert=HIDDEN_ALERT if counts_rows else source.alert)
 
 
 def _visible_check(check: Check) -> Check:

@@ -44,12 +44,13 @@ function replace(element, html) {
   const fresh = inSvg ? template.content.firstElementChild.firstElementChild : template.content.firstElementChild;
   const active = document.activeElement;
   const focused = element.contains(active) ? [...element.querySelectorAll(FOCUSABLE)].indexOf(active) : -1;
-  const open = [...element.querySelectorAll("details")].map((d) => d.open);
+  const keyOf = (details, i) => details.dataset.key ?? i;
+  const open = new Set([...element.querySelectorAll("details")].map((d, i) => d.open ? keyOf(d, i) : null));
   const scrolled = [...element.querySelectorAll(".scroll")].map((d) => d.scrollLeft);
   if (element.hidden) fresh.hidden = true;
   element.replaceWith(fresh);
   prepareTables(fresh);
-  [...fresh.querySelectorAll("details")].forEach((d, i) => { if (open[i]) d.open = true; });
+  [...fresh.querySelectorAll("details")].forEach((d, i) => { if (open.has(keyOf(d, i))) d.open = true; });
   [...fresh.querySelectorAll(".scroll")].forEach((d, i) => { if (scrolled[i]) d.scrollLeft = scrolled[i]; });
   if (focused >= 0) fresh.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
 }
