@@ -12,7 +12,7 @@ import pytest
 
 from pgtrickle.define import compile as compiling
 from pgtrickle.model.reasons import Reason, ReasonCode
-from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.pipeline.engine.spark import BATCH_ROWS, SparkEngine
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -257,9 +257,14 @@ def test_more_joins_than_max_differential_joins_are_refreshed_in_full(auto: Line
     ) == [("ERROR", True)]
 
 
-def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database, spark_url: str) -> None:
+@pytest.mark.parametrize("size", [6_000, 30_000], ids=["small", "bulk"])
+def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database, spark_url: str, size: int) -> None:
     """Its duration says nothing about later ones. The next process, which reads the history, leaves it out as well."""
     engine = SparkEngine(lambda: spark_url)
+    if size > BATCH_ROWS:  # the other session does not count, nor does a session that has had no job
+        assert list(engine.warm_up(1)) == [1]
+        engine.parallelism()
+        assert (engine.is_warm(bulk=False), engine.is_warm(bulk=True)) == (True, False)
     limits = Settings(differential_max_change_ratio=1.0, prediction_ratio=100)
     line = Line(installed.dsn, engine, limits)
     try:
@@ -267,13 +272,13 @@ def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database,
         line.create("st", "SELECT id, a FROM t WHERE a < 100")
         line.sql("UPDATE pgtrickle.pgt_stream_tables SET created_at = created_at - interval '1 h'")
         known = []
-        for start in (0, 6_000, 12_000, 18_000):  # more rows than a worker nets itself
-            line.sql(
+        for number in range(4):
+            line.sql(  # more rows than a worker nets itself
                 "INSERT INTO t SELECT i, mod(i, 90) FROM generate_series(%s::int, %s::int) AS i",
-                start + 1,
-                start + 6000,
+                number * size + 1,
+                (number + 1) * size,
             )
-            if start == 12_000:
+            if number == 2:
                 line.close()
                 line = Line(installed.dsn, engine, limits)
             line.tick()
