@@ -237,7 +237,7 @@ def test_immediate_goes_first(own_server: EmbeddedPostgres, make_run: Callable[.
 
 
 def test_what_is_published_follows_what_happens(
-    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str, tmp_path: Path
 ) -> None:
     one = make_small(own_server, "one")
     two = make_small(own_server, "two", template="one")
@@ -247,7 +247,8 @@ def test_what_is_published_follows_what_happens(
     two.sql("SELECT pgtrickle.set_option('per_database_worker_quota', '3')")
     run = make_run(one.database.dsn, spark_url)
     ((started,),) = one.sql("SELECT clock_timestamp()")
-    process = run.start(profile="offload", max_dynamic_refresh_workers=3)
+    store = tmp_path / "templates"
+    process = run.start(profile="offload", max_dynamic_refresh_workers=3, template_cache_dir=store)
     for database in (one, two):
         wait_for(database.is_current)
 
@@ -307,9 +308,15 @@ def test_what_is_published_follows_what_happens(
     assert two.sql("SELECT pgtrickle.clear_caches()") == [(2,)]
     wait_for(lambda: two.state()["cache"]["own"] == 0)
     wait_for(lambda: one.state()["cache"]["entries"] == 1)
+    # The file was of both. What the other one clears after that is its entry in memory alone.
+    wait_for(lambda: one.state()["cache"]["own"] == 1)
+    assert list(store.glob("*/*.template")) == []
+    assert one.sql("SELECT pgtrickle.clear_caches()") == [(1,)]
+    wait_for(lambda: one.state()["cache"]["entries"] == 0)
     two.seconds_to_refresh()
     wait_for(lambda: two.state()["cache"]["own"] == 2)
     assert two.state()["cache"]["stored_misses"] == 1
+    assert len(list(store.glob("*/*.template"))) == 1
 
 
 def test_a_request_never_waits_for_the_tick(
