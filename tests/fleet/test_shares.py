@@ -19,6 +19,7 @@ from tests.fleet.conftest import Gate, Run, Small, make_slow, make_small, wait_f
 TABLES = 200
 OTHERS = 9
 FLOOD_SECONDS = 8
+NO_SPARK = "sc://127.0.0.1:1"
 LONGEST_WAIT = "SELECT max(extract(epoch FROM started_at - enqueued_at))::float8 FROM pgtrickle.pgt_scheduler_jobs"
 
 
@@ -358,6 +359,29 @@ def _threads(pid: int) -> int:
         with suppress(OSError):
             number += 1 + sum(_threads(int(child)) for child in (task / "children").read_text().split())
     return number
+
+
+def test_wake_ups_are_collected_for_the_debounce_time(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run]
+) -> None:
+    """Also by ticks that follow a refresh, and by those that look for the changes of writers that were open."""
+    debounce_s = 0.5
+    one = make_small(own_server, "one")
+    run = make_run(one.database.dsn, NO_SPARK)
+    run.start(scheduler_interval_ms=600_000, wake_debounce_ms=round(1000 * debounce_s))
+    wait_for(lambda: one.sql("SELECT is_populated FROM pgtrickle.pgt_stream_tables") == [(True,)])
+    one.add()
+    wait_for(one.is_current)
+    ((started,),) = one.sql("SELECT clock_timestamp()")
+    began = time.monotonic()
+    with one.database.connect() as writer:
+        for number in range(50):
+            writer.execute("INSERT INTO t VALUES (%s, 1)", (number % 3,))
+            time.sleep(0.02)
+    wait_for(one.is_current)
+    elapsed = time.monotonic() - began
+    worked = "SELECT count(DISTINCT tick_at) FROM pgtrickle.pgt_scheduler_jobs WHERE tick_at >= %s"
+    assert one.sql(worked, started)[0][0] <= 2 + elapsed / debounce_s
 
 
 def test_a_commit_never_waits_for_the_tick(
