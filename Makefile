@@ -8,7 +8,7 @@ SEEDS = --randomly-seed=$(or $(SEED),20261119) --hypothesis-seed=$(or $(SEED),20
 SOURCES := src tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-cluster soak check bench bench-gate bench-baseline golden docs site screenshots dist fuzz fuzz-types tpch
+.PHONY: help setup demo test test-long test-versions test-cluster soak check bench bench-gate bench-baseline golden docs site screenshots dist fuzz fuzz-types tpch
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ soak: $(STAMP)  ## what takes too long for every run; SOAK_MINUTES=60 for the lo
 
 test-long: $(STAMP)  ## what takes too long for `make test` (tests/long.py): kills, TPC-H on Spark, dbt, every hostile attempt in every arena
 	EVERY_ARENA=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "long or attempts"
+
+test-versions: $(STAMP)  ## a quick part of tests/postgres on PostgreSQL 13, 14 and 17, from wheels (VERSIONS=14 for one)
+	$(BIN)/python scripts/test_versions.py $(VERSIONS)
 
 test-cluster: $(STAMP)  ## refreshes on a standalone Spark cluster with two workers, and on local-cluster
 	$(BIN)/python -m pytest -m "cluster or spark" tests/spark/test_cluster.py

@@ -2,7 +2,8 @@
 
 * Identity: all rows of a table, by the hash of the values as refreshes compute it, and by the hash of the row's text,
   which would have to be concatenated first; the quickest of several rounds. Bars: the values take at most half the time
-  of the text at each width, and 300 columns at most 1.5 x as much per column as 50.
+  of the text at each width, and 300 columns at most 1.5 x as much per column as 50. One column of a type that is hashed
+  by its text does not change that: 50 columns with an interval have the same bar.
 * Used columns: the same five columns of a table that has five and of one that has 300. 500 rows are updated and
   refreshed in turn. Bar: the refresh for 300 columns takes at most 1.3 x as long as that for five (median). What
   capture adds to the writer's statement, which copies a row of 300 columns anyway, is reported.
@@ -33,8 +34,14 @@ MOST_ROWS = 100_000
 PER_COLUMN, BY_TEXT, WIDE = 1.5, 0.5, 1.3
 
 
-def create_table(line: Bench, name: str, width: int, rows: int) -> None:
+BY_ITS_TEXT = ("interval", "i * interval '1 s'")
+
+
+def create_table(line: Bench, name: str, width: int, rows: int, *, has_text: bool = False) -> None:
+    """`has_text`: the last column is of a type whose values are hashed by their texts."""
     kinds = [TYPES[number % len(TYPES)] for number in range(width - 1)]
+    if has_text:
+        kinds[-1] = BY_ITS_TEXT
     columns = "".join(f", c{number} {kind}" for number, (kind, _) in enumerate(kinds))
     values = "".join(f", {value}" for _, value in kinds)
     line.sql(f"CREATE TABLE {name} (id int PRIMARY KEY{columns})")
@@ -50,28 +57,29 @@ def target_of(line: Bench, name: str) -> Target:
     return compiled.target
 
 
-def identity(line: Bench, width: int, rows: int, rounds: int) -> dict[str, float]:
+def identity(line: Bench, width: int, rows: int, rounds: int, *, has_text: bool = False) -> dict[str, float]:
     """Microseconds per row, without what reading the table takes."""
-    create_table(line, f"t{width}", width, rows)
-    line.create(f"s{width}", f"SELECT * FROM t{width}")
-    target = target_of(line, f"s{width}")
+    name = f"{width}{'_text' if has_text else ''}"
+    create_table(line, f"t{name}", width, rows, has_text=has_text)
+    line.create(f"s{name}", f"SELECT * FROM t{name}")
+    target = target_of(line, f"s{name}")
     values = [f"r.c{i}" for i in range(width)]
     columns = ", ".join(f"{c.name} AS c{i}" for i, c in enumerate(target.columns))
-    relation = f"(SELECT {columns} FROM t{width} OFFSET 0) AS r"
+    relation = f"(SELECT {columns} FROM t{name} OFFSET 0) AS r"
     text = target.encoded_content("r")
     asked = {
         "nothing": "r.c0",
         "values": target.identity(values, text),
         "text": text_hash(text),
     }
-    found: dict[str, list[float]] = {name: [] for name in asked}
+    found: dict[str, list[float]] = {what: [] for what in asked}
     line.sql("SET max_parallel_workers_per_gather = 0; SET jit = off")
     for _ in range(rounds):
-        for name, expression in asked.items():
+        for what, expression in asked.items():
             begun = time.perf_counter()
             line.sql(f"SELECT max({expression}) FROM {relation}")
-            found[name].append((time.perf_counter() - begun) * 1e6 / rows)
-    by_values, by_text = (min(found[name]) - min(found["nothing"]) for name in ("values", "text"))
+            found[what].append((time.perf_counter() - begun) * 1e6 / rows)
+    by_values, by_text = (min(found[what]) - min(found["nothing"]) for what in ("values", "text"))
     return {
         "values_us": round(by_values, 3),
         "text_us": round(by_text, 3),
@@ -125,6 +133,9 @@ def main() -> None:
             rows = min(MOST_ROWS, given.rows * WIDTHS[-1] // width)  # few columns take long enough, too
             widths[str(width)] = identity(line, width, rows, given.rounds)
             note(f"identity of {width} columns: {widths[str(width)]}")
+        rows = given.rows * WIDTHS[-1] // 50
+        widths["50_with_text"] = identity(line, 50, rows, given.rounds, has_text=True)
+        note(f"identity of 50 columns, one of them by its text: {widths['50_with_text']}")
         found = used(line, given.rows, given.rounds)
         note(f"5 columns of 5 and of 300: {found}")
     growth = round(widths["300"]["values_us_per_column"] / widths["50"]["values_us_per_column"], 3)

@@ -2,7 +2,8 @@
 
 60 stream tables, 100 commits per second, one row each, for every profile in turn, and without one. Half of the stream
 tables are projections: the server's commit timestamps of a row and of the refresh that brought it are compared. The
-changes are few, so there is no Spark server. No bar but that every row arrives and every stream table is right.
+changes are few, so there is no Spark server. Bars: every row arrives, every stream table is right, and there are never
+more sessions than the budget says (maintain/budget.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from common.fleet import Site, load, memory_mib, run, site, wait_for
 from common.harness import note, percentile, report
 
 from pgtrickle.db.install import install
+from pgtrickle.maintain.budget import budget
 from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.settings import Sources
 
 PROFILES = (None, "low-latency", "high-throughput", "resource-constrained")
 TABLES, PER_SECOND = 60, 100
@@ -90,12 +93,14 @@ def measure(where: Site, profile: str | None, seconds: float) -> dict[str, Any]:
         looking.join()
         times = [t for n in range(TABLES // 2) for (t,) in conn.execute(ARRIVED.format(n=n)).fetchall()]
         spent = sum(seconds_of - before.get(pid, 0.0) for pid, seconds_of in after.items())
+        settings = Sources(profile=profile).load().settings
         figures = {
             "p50_ms": percentile(times, 0.5),
             "p99_ms": percentile(times, 0.99),
             "refreshes_per_second": round(done / seconds, 1),
             "cores": round(spent / seconds, 2),
             "sessions": most[0],
+            "budget": budget(settings, {name: settings}, load_parts=0).total.connections,
             "mib": round(sum(memory_mib(pid)["pss"] for pid in running.kinds())),
             "load_average": load(),
         }
@@ -114,7 +119,8 @@ def main() -> None:
     given = parser.parse_args()
     with site(spark=False, track_commit_timestamp="on") as where:
         found = {profile or "none": measure(where, profile, given.seconds) for profile in PROFILES}
-    report("profiles", True, tables=TABLES, commits_per_second=PER_SECOND, profiles=found)
+    ok = all(figures["sessions"] <= figures["budget"] for figures in found.values())
+    report("profiles", ok, tables=TABLES, commits_per_second=PER_SECOND, profiles=found)
 
 
 if __name__ == "__main__":

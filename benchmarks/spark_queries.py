@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
+from common.fleet import jvm_mib
 from common.harness import note, report
 from common.tpch import QUERIES
 from rich.console import Console
@@ -56,12 +57,13 @@ def main() -> None:
     parser.add_argument("--unchecked", action="store_true", help="do not compare results")
     options = parser.parse_args()
     conf = BULK_CONF | session_conf(CORES) | dict(item.split("=", 1) for item in options.conf)
-    with engines(options.scale, conf) as both:
+    with engines(options.scale, conf) as (both, server):
         names = options.queries.split(",")
         compiled = {name: both.compile(QUERIES[name]) for name in names}
         if not options.unchecked:
             check(both, compiled)
         postgres, spark = times(both, compiled, options.rounds)
+        memory = jvm_mib(server.pid)
     show(postgres, spark)
     ratio = sum(spark.values()) / sum(postgres.values())
     report(
@@ -71,11 +73,12 @@ def main() -> None:
         postgres_s=round(sum(postgres.values()), 2),
         spark_s=round(sum(spark.values()), 2),
         fastest_s=round(sum(min(postgres[n], spark[n]) for n in names), 2),
+        spark_mib=memory,
     )
 
 
 @contextmanager
-def engines(scale: float, conf: dict[str, str]) -> Iterator[Both]:
+def engines(scale: float, conf: dict[str, str]) -> Iterator[tuple[Both, SparkServer]]:
     from pyspark.sql import SparkSession
 
     server = SparkServer.start(Settings(spark_driver_memory_mb=MEMORY_MB))
@@ -101,7 +104,7 @@ def engines(scale: float, conf: dict[str, str]) -> Iterator[Both]:
                 columns = [(name, c.ddl) for name, c in both.columns(f'"public"."{table}"')]
                 # With the schema, as a replica is read: otherwise each analysis of a plan reads the files' footers.
                 both.give("public", table, spark_scan(session, [str(Path(folder) / f"{table}.parquet")], columns))
-            yield both
+            yield both, server
             session.stop()
     finally:
         server.stop()

@@ -27,6 +27,7 @@ from pgtrickle.capture.trigger import WAKE_CHANNEL, WAKE_LOCK
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
 from pgtrickle.model.flow import Cut
+from pgtrickle.process.tick_pace import debounce_left, debounce_time
 from pgtrickle.process.writer_signal import WriterSignal
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import Settings
@@ -84,25 +85,28 @@ def throughput(dsn: str, seconds: float) -> float:
 
 @contextmanager
 def asking(dsn: str, relid: int, looks: list[int]) -> Iterator[None]:
-    """The steps of a scheduler: see process/scheduler_main.py."""
+    """The steps of a scheduler without refreshes in progress: see SchedulerProcess._sleep."""
     stop = threading.Event()
 
     def schedule() -> None:
         watching = Watching()
+        debounce = debounce_time(watching.settings.wake_debounce_ms / 1000, in_flight=0)
         with connect(dsn, role="scheduler", autocommit=True) as conn:
             conn.execute(f"LISTEN {WAKE_CHANNEL}")
             signal, detector, cut = WriterSignal(conn), Detector([relid]), NOWHERE
             while not stop.is_set():
+                begun = time.monotonic()
                 signal.acquire(watching)  # type: ignore[arg-type]
                 detected = detector.detect(conn, cut)
                 cut = detected.cut
                 looks[0] += 1
                 if detected.changed:
                     signal.note_changes()
-                left = min(0.2, signal.seconds_left(watching))  # type: ignore[arg-type]
+                poll_in = signal.seconds_left(watching)  # type: ignore[arg-type]
+                left = min(0.2, max(poll_in, debounce_left(begun, time.monotonic(), debounce)))
                 if list(conn.notifies(timeout=max(0.0, left), stop_after=1)):
                     signal.release()
-                    stop.wait(watching.settings.wake_debounce_ms / 1000)
+                    stop.wait(debounce_left(begun, time.monotonic(), debounce))
                     list(conn.notifies(timeout=0))
 
     thread = threading.Thread(target=schedule)

@@ -3,11 +3,15 @@
 Once a second the query of the scaling guide: how many workers are at work, how many units wait. More than 90 % at work
 while units wait: the pool is too small. Less than 50 %: larger than needed. Beside it what comes out: refreshes per
 second. The picture shows both over time.
+
+What a worker takes is the slope of the pipeline's memory (the most of its own that it had) over the workers that had
+connections, which is more than a few only while the pools are busy: --tables 400 on 2 cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import threading
 import time
 from collections.abc import Sequence
@@ -16,7 +20,7 @@ from typing import Any
 
 import psycopg
 from common.chart import Panel, draw
-from common.fleet import Site, load, run, site, wait_for
+from common.fleet import Run, Site, load, memory_mib, run, site, wait_for
 from common.harness import note, percentile, report
 
 from pgtrickle.db.install import install
@@ -31,6 +35,7 @@ SELECT now() AS ts,
        (SELECT max_workers FROM pgtrickle.worker_pool_status()) AS pool_size,
        (SELECT COUNT(*) FROM pgtrickle.parallel_job_status(5) WHERE status = 'QUEUED') AS queue_depth
 """
+WORKERS = "SELECT count(*) FROM pgtrickle.server_worker_inventory WHERE kind = 'worker'"
 SHAPES = (
     "SELECT g, count(*) AS n, sum(v) AS total FROM {t} WHERE v % {k} = 0 GROUP BY g",
     "SELECT id, g, v * {k} AS scaled FROM {t} WHERE v > {k}",
@@ -60,15 +65,21 @@ def write(dsn: str, stop: threading.Event) -> None:
             conn.execute(f"UPDATE t{number % SOURCES} SET v = v + 1 WHERE id % 20 = {number % 17}")
 
 
-def sampled(conn: psycopg.Connection[Any], seconds: float) -> list[tuple[float, int, int, int]]:
-    """(seconds, active, pool size, queue depth), one per second."""
-    found, begun = [], time.monotonic()
+def sampled(
+    conn: psycopg.Connection[Any], running: Run, seconds: float
+) -> tuple[list[tuple[float, int, int, int]], int, float]:
+    """(seconds, active, pool size, queue depth), one per second; the most workers, and the most MiB of the pipeline."""
+    found, begun, workers, mib = [], time.monotonic(), 0, 0.0
+    (pipeline,) = (pid for pid, kind in running.kinds().items() if kind == "pipeline")
     while (elapsed := time.monotonic() - begun) < seconds:
         row = conn.execute(SAMPLE).fetchone()
         assert row is not None
         found.append((elapsed, *row[1:]))
+        there = conn.execute(WORKERS).fetchone()
+        assert there is not None
+        workers, mib = max(workers, there[0]), max(mib, memory_mib(pipeline)["private"])
         time.sleep(max(0.0, 1 - (time.monotonic() - begun - elapsed)))
-    return found
+    return found, workers, mib
 
 
 def refreshes(conn: psycopg.Connection[Any]) -> tuple[int, int]:
@@ -95,7 +106,7 @@ def profile(
         "max_concurrent_refreshes": pool,
         "scheduler_interval_ms": 500,
     }
-    with psycopg.connect(dsn, autocommit=True) as conn, run(where, settings):
+    with psycopg.connect(dsn, autocommit=True) as conn, run(where, settings) as running:
         wait_for(lambda: is_loaded(conn), 300, "all stream tables are loaded")
         pool_size = "SELECT max_workers FROM pgtrickle.worker_pool_status()"  # until then, that of the run before
         wait_for(lambda: conn.execute(pool_size).fetchone() == (pool,), 60, "the pool is as large as it should be")
@@ -104,7 +115,7 @@ def profile(
         writer.start()
         time.sleep(min(10.0, seconds / 2))  # templates get compiled
         done, failed = refreshes(conn)
-        samples = sampled(conn, seconds)
+        samples, workers, mib = sampled(conn, running, seconds)
         more, failed = (a - b for a, b in zip(refreshes(conn), (done, failed), strict=True))
         stop.set()
         writer.join()
@@ -118,12 +129,21 @@ def profile(
         "queue_depth_p90": percentile(waiting, 0.9),
         "refreshes_per_second": round(more / seconds, 1),
         "failed": failed,
+        "workers": workers,
+        "pipeline_mib": mib,
         "pool_sizes": sorted({size for _, _, size, _ in samples}),
         "verdict": "undersized" if busy > 0.5 * len(samples) else "oversized" if mean < 0.5 else "fits",
         "load_average": load(),
     }
     note(f"{pool} workers: {figures}")
     return figures, samples
+
+
+def mib_per_worker(pools: Sequence[tuple[int, float]]) -> float | None:
+    """None if they had the same number of workers."""
+    if len({workers for workers, _ in pools}) < 2:
+        return None
+    return round(statistics.linear_regression(*zip(*pools, strict=True)).slope, 1)
 
 
 def plot(found: dict[int, list[tuple[float, int, int, int]]], path: Path) -> None:
@@ -158,7 +178,8 @@ def main() -> None:
     if wrong:
         raise SystemExit(f"differs from its query: {wrong[0]}")
     ok = all(not f["failed"] and f["pool_sizes"] == [pool] for pool, f in figures.items())
-    report("workers", ok, tables=given.tables, pools=figures)
+    slope = mib_per_worker([(f["workers"], f["pipeline_mib"]) for f in figures.values()])
+    report("workers", ok, tables=given.tables, mib_per_worker=slope, pools=figures)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 
 from pgtrickle.errors import EngineLostError
 from pgtrickle.refresh import culprit
-from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres, installation
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 from tests.long import takes_long
@@ -106,10 +106,10 @@ class Database:
         with psycopg.connect(self.superuser_dsn, autocommit=True) as connection:
             return run(connection, text, *params)
 
-    def require_version(self, major: int, what: str) -> None:
+    def require_version(self, major: int, what: str, *, minor: int = 0) -> None:
         """Skips a test of a feature that another server of PGTRICKLE_TEST_POSTGRES may lack."""
-        if int(self.sql("SHOW server_version_num")[0][0]) < major * 10_000:
-            pytest.skip(f"{what}: since PostgreSQL {major}")
+        if int(self.sql("SHOW server_version_num")[0][0]) < major * 10_000 + minor:
+            pytest.skip(f"{what}: since PostgreSQL {major}{f'.{minor}' if minor else ''}")
 
     def close(self) -> None:
         for connection in self._connections:
@@ -127,13 +127,16 @@ def run(connection: psycopg.Connection[Any], text: str, *params: Any) -> list[tu
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[EmbeddedPostgres]:
     """One PostgreSQL for the whole run, 18 by default; tests that stop or crash a server make their own."""
+    home = Path(ANOTHER_POSTGRES) if ANOTHER_POSTGRES else installation()
+    has_statistics = (home / "lib" / "pg_stat_statements.so").exists()  # not in every wheel of scripts/test_versions.py
     server = EmbeddedPostgres.create(
         durable=False,
-        home=Path(ANOTHER_POSTGRES) if ANOTHER_POSTGRES else None,
+        home=home,
         settings={
             "max_connections": "200",
             "max_prepared_transactions": "20",
-            "shared_preload_libraries": "pg_stat_statements",  # what a server was asked: tests of refreshes on Spark
+            # what a server was asked: tests of refreshes on Spark
+            "shared_preload_libraries": "pg_stat_statements" if has_statistics else "",
         },
     )
     with server:

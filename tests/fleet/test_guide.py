@@ -53,15 +53,15 @@ def test_cron_and_airflow_refresh_and_notice_failures(
     one.add(4)
     wait_for(one.is_current)
     wait_for(lambda: not open_jobs(one.sql))  # nothing of the first loads is left
-    (line,) = block("").strip().splitlines()
-    assert re.fullmatch(r"(?:\S+ +){5}psql .*", line)
-    command = line.split(maxsplit=5)[5]
+    lines = block("").strip().splitlines()
+    assert all(re.fullmatch(r"(?:\S+ +){5}psql .*", line) for line in lines)
+    waiting, requesting = (line.split(maxsplit=5)[5] for line in lines)
     psql = Path(own_server.program("psql"))
     environ = {**os.environ, "DSN": one.database.dsn, "PATH": f"{psql.parent}:{os.environ['PATH']}"}
     made: dict[str, Any] = {}
     exec(block("python"), made)
 
-    def by_cron() -> str:
+    def by_cron(command: str = waiting) -> str:
         done = subprocess.run(["/bin/sh", "-c", command], env=environ, capture_output=True, text=True, check=False)
         return "" if done.returncode == 0 else done.stderr
 
@@ -84,6 +84,12 @@ def test_cron_and_airflow_refresh_and_notice_failures(
         assert "division by zero" in refresh()
         one.sql("DELETE FROM t WHERE v = 0")
         assert refresh() == ""
+    one.add(5)
+    wait_for(one.is_current)
+    assert one.sql(rows) != one.sql(wanted)
+    assert "manual_refresh" in requesting
+    assert by_cron(requesting) == ""  # at once
+    wait_for(lambda: one.sql(rows) == one.sql(wanted))
 
 
 def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, make_run: Callable[..., Run]) -> None:

@@ -19,6 +19,7 @@ from tests.fleet.conftest import Gate, Run, Small, make_slow, make_small, wait_f
 TABLES = 200
 OTHERS = 9
 FLOOD_SECONDS = 8
+NO_SPARK = "sc://127.0.0.1:1"
 LONGEST_WAIT = "SELECT max(extract(epoch FROM started_at - enqueued_at))::float8 FROM pgtrickle.pgt_scheduler_jobs"
 
 
@@ -237,7 +238,7 @@ def test_immediate_goes_first(own_server: EmbeddedPostgres, make_run: Callable[.
 
 
 def test_what_is_published_follows_what_happens(
-    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str, tmp_path: Path
 ) -> None:
     one = make_small(own_server, "one")
     two = make_small(own_server, "two", template="one")
@@ -247,7 +248,8 @@ def test_what_is_published_follows_what_happens(
     two.sql("SELECT pgtrickle.set_option('per_database_worker_quota', '3')")
     run = make_run(one.database.dsn, spark_url)
     ((started,),) = one.sql("SELECT clock_timestamp()")
-    process = run.start(profile="offload", max_dynamic_refresh_workers=3)
+    store = tmp_path / "templates"
+    process = run.start(profile="offload", max_dynamic_refresh_workers=3, template_cache_dir=store)
     for database in (one, two):
         wait_for(database.is_current)
 
@@ -307,9 +309,15 @@ def test_what_is_published_follows_what_happens(
     assert two.sql("SELECT pgtrickle.clear_caches()") == [(2,)]
     wait_for(lambda: two.state()["cache"]["own"] == 0)
     wait_for(lambda: one.state()["cache"]["entries"] == 1)
+    # The file was of both. What the other one clears after that is its entry in memory alone.
+    wait_for(lambda: one.state()["cache"]["own"] == 1)
+    assert list(store.glob("*/*.template")) == []
+    assert one.sql("SELECT pgtrickle.clear_caches()") == [(1,)]
+    wait_for(lambda: one.state()["cache"]["entries"] == 0)
     two.seconds_to_refresh()
     wait_for(lambda: two.state()["cache"]["own"] == 2)
     assert two.state()["cache"]["stored_misses"] == 1
+    assert len(list(store.glob("*/*.template"))) == 1
 
 
 def test_a_request_never_waits_for_the_tick(
@@ -351,6 +359,29 @@ def _threads(pid: int) -> int:
         with suppress(OSError):
             number += 1 + sum(_threads(int(child)) for child in (task / "children").read_text().split())
     return number
+
+
+def test_wake_ups_are_collected_for_the_debounce_time(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run]
+) -> None:
+    """Also by ticks that follow a refresh, and by those that look for the changes of writers that were open."""
+    debounce_s = 0.5
+    one = make_small(own_server, "one")
+    run = make_run(one.database.dsn, NO_SPARK)
+    run.start(scheduler_interval_ms=600_000, wake_debounce_ms=round(1000 * debounce_s))
+    wait_for(lambda: one.sql("SELECT is_populated FROM pgtrickle.pgt_stream_tables") == [(True,)])
+    one.add()
+    wait_for(one.is_current)
+    ((started,),) = one.sql("SELECT clock_timestamp()")
+    began = time.monotonic()
+    with one.database.connect() as writer:
+        for number in range(50):
+            writer.execute("INSERT INTO t VALUES (%s, 1)", (number % 3,))
+            time.sleep(0.02)
+    wait_for(one.is_current)
+    elapsed = time.monotonic() - began
+    worked = "SELECT count(DISTINCT tick_at) FROM pgtrickle.pgt_scheduler_jobs WHERE tick_at >= %s"
+    assert one.sql(worked, started)[0][0] <= 2 + elapsed / debounce_s
 
 
 def test_a_commit_never_waits_for_the_tick(

@@ -30,7 +30,8 @@ STATE = {
 
 def publish(db: Database, state: dict[str, Any] = STATE) -> None:
     db.sql(
-        "INSERT INTO pgtrickle.pgt_runtime (state) VALUES (%s) ON CONFLICT (one) DO UPDATE SET state = excluded.state",
+        "INSERT INTO pgtrickle.pgt_runtime (state) VALUES (%s) ON CONFLICT (one) DO UPDATE "
+        "SET state = excluded.state, updated_at = clock_timestamp()",
         json.dumps(state),
     )
 

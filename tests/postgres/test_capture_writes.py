@@ -336,7 +336,7 @@ def test_ddl_and_write_in_one_transaction(conn: Connection) -> None:
         "ALTER TABLE t ALTER a SET STATISTICS 50",
         "ALTER TABLE t RENAME a TO b; ALTER TABLE t RENAME b TO a",
         "GRANT SELECT (a) ON t TO PUBLIC",
-        "CREATE STATISTICS ON a, b2 FROM t",
+        "CREATE STATISTICS of_t ON a, b2 FROM t",
         "COMMENT ON COLUMN t.a IS 'a comment'",
     ],
 )

@@ -195,8 +195,11 @@ def test_clear_caches_tells_the_control_plane_and_counts(db: Database, make_role
     scheduler = db.connect(application_name="pgtrickle/scheduler")
     publish(db)
     assert make_role(db).execute("SELECT pgtrickle.clear_caches()").fetchall() == [(9,)]
+    assert db.sql("SELECT pgtrickle.clear_caches()") == [(0,)]  # they are about to be removed by the call before
+    publish(db)
+    assert db.sql("SELECT pgtrickle.clear_caches(), pgtrickle.clear_caches()") == [(9, 0)]
     assert (
         db.sql("SELECT pgt_id, what FROM pgtrickle.pgt_events WHERE what = 'clear_caches'")
-        == [(None, "clear_caches")] * 2
+        == [(None, "clear_caches")] * 5
     )
     scheduler.close()

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -301,11 +302,38 @@ def test_clear_removes_what_a_database_uses_at_both_levels_and_tells_how_many(
         caches[place] = TemplateCache(both, place)
         for table in tables.values():
             caches[place].put(table, prepare._compiled(conn, table, caches[place]))
+
+    def counted(place: str) -> int:
+        """What is published, and returned by clear_caches()."""
+        return len(caches[place]) + caches[place].stored(store.digests())
+
     assert (len(both), len(caches["one"]), len(caches["two"]), store.entries) == (5, 3, 2, 3)
+    assert (counted("one"), counted("two")) == (6, 4)
     assert caches["two"].clear() == 4
     assert (len(both), len(caches["one"]), len(caches["two"]), store.entries) == (3, 3, 0, 1)
+    assert (counted("one"), counted("two")) == (4, 0)
     assert caches["one"].clear() == 4  # two of the stored ones are gone already
     assert (len(both), store.entries, list(root.glob(f"*/*{SUFFIX}"))) == (0, 0, [])
+    assert (counted("one"), counted("two")) == (0, 0)
+
+
+def test_what_is_stored_is_known_though_other_processes_add_and_remove(
+    installed: Database, defined: Defined, root: Path
+) -> None:
+    conn, tables = defined(installed, FEW)
+    store, other = TemplateStore(root, MB), TemplateStore(root, MB)
+    assert store.digests() == frozenset()
+    mine = cache(store)
+    for table in tables.values():
+        prepare._compiled(conn, table, mine)
+    assert mine.stored(store.digests()) == len(FEW)
+    long_ago = time.time() - 3600  # a folder that has been the same for a while is not listed again
+    os.utime(store.folder, (long_ago, long_ago))
+    assert mine.stored(store.digests()) == mine.stored(store.digests()) == len(FEW)
+    assert other.remove(sorted(store.digests())[:1]) == 1
+    assert mine.stored(store.digests()) == len(FEW) - 1
+    TemplateStore(root, 1)  # a process with next to no room, which removes the rest at its start
+    assert (mine.stored(store.digests()), mine.clear()) == (0, 0)
 
 
 def test_memory_holds_its_maximum_for_all_databases_together(installed: Database, defined: Defined) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pgtrickle.define import compile as compiling
 from pgtrickle.model.reasons import Reason, ReasonCode
-from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.pipeline.engine.spark import BATCH_ROWS, SparkEngine
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -29,14 +29,17 @@ def auto(line: Line) -> Line:
     return line
 
 
-def remembered(line: Line, ms: float, times: int = 5) -> None:
-    """Differential refreshes of some changes that another process has done."""
+def remembered(line: Line, ms: float, times: int = 5, *, action: str = "DIFFERENTIAL", age: str = "0") -> None:
+    """Refreshes of some changes that another process has done."""
     line.sql(
         "INSERT INTO pgtrickle.pgt_refresh_history "
         "(pgt_id, start_time, end_time, action, delta_row_count, status, timings) "
-        "SELECT pgt_id, now(), now(), 'DIFFERENTIAL', 2, 'COMPLETED', "
+        "SELECT pgt_id, now() - %s::interval, now() - %s::interval, %s, 2, 'COMPLETED', "
         "jsonb_build_object('read', %s::float8, 'apply', 1) "
         "FROM pgtrickle.pgt_stream_tables, generate_series(1, %s)",
+        age,
+        age,
+        action,
         ms,
         times,
     )
@@ -71,6 +74,33 @@ def test_auto_stays_differential_where_that_is_quicker(auto: Line) -> None:
         assert auto.last("st")[0] in ("DIFFERENTIAL", "FULL")
         assert "differential about" in str(auto.last("st")[2])
     auto.equal("st")
+
+
+def test_a_table_leaves_its_chain_when_full_has_not_been_tried_for_long(auto: Line) -> None:
+    auto.create("above", "SELECT max(n) AS most, sum(n) AS everything FROM st", mode="DIFFERENTIAL")
+    remembered(auto, 300.0, 1, action="FULL", age="2 h")
+    remembered(auto, 150.0, 40)
+    frontiers = "SELECT count(DISTINCT frontier::text) FROM pgtrickle.pgt_stream_tables"
+
+    def refresh(number: int) -> None:
+        auto.sql("INSERT INTO t VALUES (%s, 1)", 1000 + number)
+        auto.tick()
+        auto.check("above")
+
+    refresh(0)
+    auto.check("st")
+    assert auto.sql(frontiers) == [(1,)]  # as a chain
+    remembered(auto, 150.0, 20)
+    ((pgt_id,),) = auto.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'st'")
+    auto.plane.worker.refresher.costs.forget(pgt_id)  # and read again
+    refresh(1)
+    auto.check("st", "FULL")
+    reason = auto.reason("st")
+    assert reason is not None
+    assert reason.code is ReasonCode.TRIED_FULL
+    assert auto.rows("above") == [(102, 502)]
+    refresh(2)  # quicker than it was, and taken again
+    auto.check("st", "FULL")
 
 
 def test_another_query_starts_with_nothing_learned(auto: Line) -> None:
@@ -257,9 +287,14 @@ def test_more_joins_than_max_differential_joins_are_refreshed_in_full(auto: Line
     ) == [("ERROR", True)]
 
 
-def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database, spark_url: str) -> None:
+@pytest.mark.parametrize("size", [6_000, 30_000], ids=["small", "bulk"])
+def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database, spark_url: str, size: int) -> None:
     """Its duration says nothing about later ones. The next process, which reads the history, leaves it out as well."""
     engine = SparkEngine(lambda: spark_url)
+    if size > BATCH_ROWS:  # the other session does not count, nor does a session that has had no job
+        assert list(engine.warm_up(1)) == [1]
+        engine.parallelism()
+        assert (engine.is_warm(bulk=False), engine.is_warm(bulk=True)) == (True, False)
     limits = Settings(differential_max_change_ratio=1.0, prediction_ratio=100)
     line = Line(installed.dsn, engine, limits)
     try:
@@ -267,13 +302,13 @@ def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database,
         line.create("st", "SELECT id, a FROM t WHERE a < 100")
         line.sql("UPDATE pgtrickle.pgt_stream_tables SET created_at = created_at - interval '1 h'")
         known = []
-        for start in (0, 6_000, 12_000, 18_000):  # more rows than a worker nets itself
-            line.sql(
+        for number in range(4):
+            line.sql(  # more rows than a worker nets itself
                 "INSERT INTO t SELECT i, mod(i, 90) FROM generate_series(%s::int, %s::int) AS i",
-                start + 1,
-                start + 6000,
+                number * size + 1,
+                (number + 1) * size,
             )
-            if start == 12_000:
+            if number == 2:
                 line.close()
                 line = Line(installed.dsn, engine, limits)
             line.tick()

@@ -15,6 +15,7 @@ import pytest
 
 from pgtrickle.apply.target import Target, reshape
 from pgtrickle.db.copy import read_batches
+from pgtrickle.define.storage import RECORD_HASH_SINCE
 from pgtrickle.errors import DefinitionError, TransientError
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh import loads
@@ -123,21 +124,33 @@ CREATE DOMAIN short AS text CHECK (length(VALUE) < 9);
 CREATE TYPE pair AS (a int, b text);
 CREATE TYPE mood AS ENUM ('sad', 'glad');
 CREATE TABLE v
-    (id int, n numeric, f float8, c char(4), d short, p pair, m mood, a int[], ts timestamptz, j jsonb, i interval);
+    (id int, n numeric, f float8, c char(4), d short, p pair, m mood, a int[], ts timestamptz, j jsonb, i interval,
+     b bytea, h time);
 INSERT INTO v VALUES
-    (1, 1.0, 0, 'a', 'x', (1, 'b'), 'sad', '{1,NULL}', '2020-01-01 00:00+01', '{"a": 1.0}', '24 hours'),
-    (1, 1.00, '-0', 'a ', 'x', (1, NULL), 'glad', '[0:0]={1}', 'infinity', '{"a": 1.00}', '1 day'),
-    (1, 'NaN', 'NaN', '', '', NULL, NULL, '{}', NULL, 'null', NULL),
-    (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    (1, 1.0, 0, 'a', 'x', (1, 'b'), 'sad', '{1,NULL}', '2020-01-01 00:00+01', '{"a": 1.0}', '24 hours', 'x', '12:00'),
+    (1, 1.00, '-0', 'a ', 'x', (1, NULL), 'glad', '[0:0]={1}', 'infinity', '{"a": 1.00}', '1 day', 'x', '12:00'),
+    (1, 'NaN', 'NaN', '', '', NULL, NULL, '{}', NULL, 'null', NULL, NULL, NULL),
+    (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 """
 
 
-@pytest.mark.parametrize("columns", ["*", "n", "f", "c, d", "p", "m, a", "ts", "j, i", "id, n, f, c, d, ts"])
-def test_a_row_has_one_identity_whoever_writes_it(line: Line, columns: str) -> None:
-    """What a load has written is found by changes and by another load, and the other way round."""
+@pytest.mark.parametrize(
+    ("columns", "alike"),
+    [("*", 0), ("n", 2), ("f", 2), ("c, d", 1), ("p", 1), ("m, a", 0), ("ts", 1), ("j, i", 0),
+     ("id, n, f, c, d, ts", 0), ("id, n, f, b", 1), ("n, h", 2)],
+)  # fmt: skip
+def test_a_row_has_one_identity_whoever_writes_it(line: Line, columns: str, alike: int) -> None:
+    """What a load has written is found by changes and by another load, and the other way round.
+
+    `alike`: rows that share their identity with another one: their values of types that are hashed are equal, though
+    their texts may differ, and the texts of the others are. So one column of another type does not make the identity
+    the hash of the whole row's text. PostgreSQL gives NULL the hash of a numeric NaN, and of the float 0.
+    """
     line.sql(VALUES)
     line.create("copy", f"SELECT {columns} FROM v")
     line.check("copy", "FULL")
+    if line.conn.info.server_version >= RECORD_HASH_SINCE:
+        assert line.sql("SELECT count(*) - count(DISTINCT __pgt_row_id) FROM copy") == [(alike,)]
     line.sql("INSERT INTO v SELECT * FROM v; UPDATE v SET id = 2 WHERE n = 1")
     line.tick()
     line.check("copy")

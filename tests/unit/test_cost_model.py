@@ -342,10 +342,53 @@ def test_first_load_that_was_slow_is_doubted_once() -> None:
     assert [c.kind for c in chosen[-10:]].count(FULL) >= 9
 
 
-def test_full_is_not_tried_where_it_cannot_win_nor_in_a_chain() -> None:
-    for cost, limits in ((10.0, LIMITS), (120.0, replace(LIMITS, may_try_full=False))):
-        table = Table(lambda _, cost=cost: cost, 300.0, limits)  # type: ignore[misc]
-        assert table.kinds([100] * 100) == [DIFFERENTIAL] * 100
+def test_full_is_not_tried_where_it_cannot_win() -> None:
+    table = Table(lambda _: 10.0, 300.0)
+    assert table.kinds([100] * 100) == [DIFFERENTIAL] * 100
+
+
+IN_CHAIN = replace(LIMITS, is_in_chain=True)
+
+
+def test_full_is_tried_in_a_chain_too_but_seldom() -> None:
+    """A full refresh leaves the chain, with the readers of the table."""
+    alone, chained = (Table(lambda _: 120.0, 300.0, limits) for limits in (LIMITS, IN_CHAIN))
+    first = [table.kinds([100] * 400).index(FULL) for table in (alone, chained)]
+    assert 0 < 4 * first[0] < first[1] < 100
+    spent = sum(300.0 if kind == FULL else 120.0 for kind in chained.kinds([100] * 5000))
+    assert spent <= 5000 * 120.0 * 1.03
+
+
+def test_full_that_became_quick_is_found_out_in_a_chain_too() -> None:
+    """Recorded as a load on a machine that was busy; a full refresh takes a fifth."""
+    table = Table(lambda _: 120.0, 60.0, IN_CHAIN)
+    table.past = CostHistory().with_sample(Sample(NOW, LOAD, 0, 300.0))
+    chosen = [table.refresh(100) for _ in range(200)]
+    tried = next(c for c in chosen if c.kind == FULL)
+    assert tried.reason.code is ReasonCode.TRIED_FULL
+    assert [c.kind for c in chosen[-50:]].count(FULL) >= 45
+
+
+def test_changes_that_must_take_longer_than_full_are_tried_now_and_then() -> None:
+    """10,000 changes take 100 ms at least, by assumption; here they take 20."""
+    table = Table(lambda _: 20.0, 50.0)
+    chosen = [table.refresh(10_000) for _ in range(200)]
+    tried = next(c for c in chosen if c.kind == DIFFERENTIAL)
+    assert tried.reason.code is ReasonCode.TRIED_DIFFERENTIAL
+    assert "tried again after" in str(tried.reason)
+    assert "changes take 100 ms at least" in str(tried.reason)
+    assert chosen.index(tried) >= 40
+    assert [c.kind for c in chosen[-100:]].count(DIFFERENTIAL) >= 95
+
+
+@pytest.mark.parametrize("ratio", [2.0, 10.0, 300.0])
+def test_trying_changes_that_must_take_longer_than_full_costs_at_most_a_tenth(ratio: float) -> None:
+    """However much longer than assumed they take; as for tries of other sizes."""
+    table = Table(lambda _: 50.0 * ratio, 50.0)
+    chosen = table.kinds([10_000] * 20_000)
+    assert DIFFERENTIAL in chosen
+    spent = sum(50.0 * ratio if kind == DIFFERENTIAL else 50.0 for kind in chosen)
+    assert spent <= 20_000 * 50.0 * 1.11 + 50.0 * ratio
 
 
 def test_noise_of_a_shared_machine_does_not_make_it_flap() -> None:

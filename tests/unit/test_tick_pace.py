@@ -40,6 +40,11 @@ def test_a_tick_follows_a_refresh_at_once_if_tables_are_due(
     assert found == pytest.approx(deadline)
 
 
+@pytest.mark.parametrize("is_due", [True, False])
+def test_a_tick_after_a_refresh_is_not_sooner_than_the_debounce_time(is_due: bool) -> None:
+    assert deadline_after_results(101.0, 100.0, 100.2, 0.5, is_due=is_due, is_changed=True) == pytest.approx(100.5)
+
+
 def test_changes_are_gathered_while_units_are_in_progress() -> None:
     assert debounce_time(DEBOUNCE, in_flight=0) == DEBOUNCE
     assert debounce_time(DEBOUNCE, in_flight=3) == IN_FLIGHT_SECONDS > DEBOUNCE

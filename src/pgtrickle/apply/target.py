@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pgtrickle.db.statements import statement
 from pgtrickle.model.catalog import REGION, Column
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.model.texts import FIRST_OF_USERS, as_text, from_text
+from pgtrickle.model.texts import FIRST_OF_USERS, HASHED, as_text, from_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -29,7 +29,7 @@ class Target:
     """A stream table's storage. `lookups`: columns by which refreshes find its rows.
 
     `is_mirror`: nothing is computed for it. `key`: columns without NULLs and with a unique index, by which rows are
-    found instead of by their identity. `has_record_hash`: all columns have a built-in hash function.
+    found instead of by their identity. `has_record_hash`: whether the server can hash a row of values.
     `partition_column`: of a partitioned table, see apply/partitions.py.
     """
 
@@ -75,23 +75,38 @@ class Target:
         values = {name: from_text(f"{carried}.a[{i}]", c.type, c.base) for name, (i, c) in places.items()}
         return " AND ".join(f"{stored}.{quote_ident(name)} = {values[name]}" for name in self.key)
 
-    def identity(self, values: Sequence[str], text: str) -> str:
-        """The hash by which a stored row is found: of the row's values or of its text. Equal rows have equal hashes;
-        the row's text decides between several. The hash of the values takes a quarter of the time."""
+    def identity(self, values: Sequence[str], text: str, texts: Sequence[str] | None = None) -> str:
+        """The hash by which a stored row is found: of the row's values (of those types without a hash function, of
+        their texts), or of its text where the server cannot hash values. Rows with equal texts have equal hashes; the
+        row's text decides between several. The hash of the values takes a quarter of the time.
+
+        `texts`: those of the values, if they are there already.
+        """
         if not self.has_record_hash:
             return text_hash(text)
-        # The default or a column's collation may be nondeterministic, and its hash may change with an upgrade.
-        compared = [f'{v} COLLATE "C"' if c.base in COLLATED else v for v, c in zip(values, self.columns, strict=True)]
-        return f"pg_catalog.hash_record_extended(ROW({', '.join(compared)}), 0)"
-
-    @property
-    def identity_name(self) -> str:
-        return "hash of the record" if self.has_record_hash else "hash of the text"
+        hashed = []
+        for i, (value, column) in enumerate(zip(values, self.columns, strict=True)):
+            if column.base not in HASHED:
+                value = as_text(value, column.base) if texts is None else texts[i]
+            # The default or a column's collation may be nondeterministic, and its hash may change with an upgrade.
+            is_text = column.base in COLLATED or column.base not in HASHED
+            hashed.append(f'{value} COLLATE "C"' if is_text else value)
+        return f"pg_catalog.hash_record_extended(ROW({', '.join(hashed)}), 0)"
 
     def identity_of_array(self, array: str, text: str) -> str:
         """The same for an encoded row, given as an array of texts and as one text."""
-        values = [from_text(f"{array}[{i}]", c.type, c.base) for i, c in enumerate(self.columns, start=1)]
-        return self.identity(values, text)
+        texts = [f"{array}[{i}]" for i in range(1, len(self.columns) + 1)]
+        values = [from_text(t, c.type, c.base) for t, c in zip(texts, self.columns, strict=True)]
+        return self.identity(values, text, texts)
+
+    @property
+    def identity_name(self) -> str:
+        """Tables whose identities were computed in another way are loaded again."""
+        if not self.has_record_hash:
+            return "hash of the text"
+        if all(c.base in HASHED for c in self.columns):
+            return "hash of the record"
+        return "hash of the record, with texts"
 
     def decoded_rows(self, texts: str) -> str:
         """A relation with the columns c0, c1, ..., from a relation whose only column is the encoded row."""

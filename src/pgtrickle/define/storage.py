@@ -9,7 +9,7 @@ from pgtrickle.apply.groups import Groups, KeyType, StateColumn
 from pgtrickle.apply.target import Target
 from pgtrickle.model.catalog import REGION, REGION_COLUMN, ObjectId, StreamTable
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.pipeline.codec import HASHED, SqlType
+from pgtrickle.pipeline.codec import SqlType
 from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template
@@ -36,7 +36,7 @@ def target_of(
         columns,
         lookups,
         table.mirror is not None,
-        has_record_hash=conn.info.server_version >= RECORD_HASH_SINCE and all(c.base in HASHED for c in columns),
+        has_record_hash=conn.info.server_version >= RECORD_HASH_SINCE,
         partition_column=table.partition_column,
         partition_collation=table.partition_collation,
     )

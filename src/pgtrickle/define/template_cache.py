@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from pgtrickle.define.compile import Compiled
 from pgtrickle.define.template_key import TemplateKey
@@ -70,10 +70,9 @@ class TemplateCache:
     def __len__(self) -> int:
         return self._all.by_database[self._database]
 
-    @property
-    def stored(self) -> int:
-        """Stored templates that this database has used."""
-        return len(self._digests)
+    def stored(self, present: Set[str]) -> int:
+        """How many of the templates that are stored at `present` this database has used: those that `clear` removes."""
+        return len(self._digests & present)
 
     def get(self, table: StreamTable) -> Compiled | None:
         with self._all.lock:

@@ -15,6 +15,7 @@ import os
 import pickle
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -36,6 +37,7 @@ MAGIC = b"pgtrickle template 1\n"
 SUFFIX = ".template"
 PRUNED_TO = 0.9  # of the maximum, so that not every new file causes a scan
 _DIGEST_BYTES = 32
+_SETTLED_NS = 1_000_000_000  # a folder that changed later than this may change again without another time of change
 
 
 class _NotPortableError(Exception):
@@ -51,6 +53,8 @@ class TemplateStore:
         self._lock = threading.Lock()
         self._bytes = 0  # in files of all versions, about: other processes write, too
         self.entries = 0  # of this version, about
+        self._listed: frozenset[str] = frozenset()
+        self._listed_at = 0  # the folder's time of change when it was listed
         self.hits = 0
         self.misses = 0
         self.evictions = 0
@@ -107,6 +111,23 @@ class TemplateStore:
             if self._bytes > self._max_bytes:
                 self._prune()
         return self.stored(key)
+
+    def digests(self) -> frozenset[str]:
+        """Of the files of this version. Other processes add and remove some, too; the folder is listed again only after
+        that."""
+        if not self.is_usable:
+            return frozenset()
+        with self._lock:
+            try:
+                changed_at = self.folder.stat().st_mtime_ns
+                if changed_at != self._listed_at:
+                    with os.scandir(self.folder) as found:
+                        names = (entry.name for entry in found)
+                        self._listed = frozenset(n.removesuffix(SUFFIX) for n in names if n.endswith(SUFFIX))
+                    self._listed_at = changed_at if time.time_ns() - changed_at > _SETTLED_NS else 0
+            except OSError:  # of this version there are none
+                self._listed, self._listed_at = frozenset(), 0
+            return self._listed
 
     def remove(self, digests: Iterable[str]) -> int:
         """How many of them there were."""

@@ -337,6 +337,7 @@ class Dispatcher:
             templates.most,
             *((store.hits, store.misses, store.entries, store.evictions) if store is not None else (0, 0, 0, 0)),
         )
+        present = store.digests() if store is not None else frozenset()
         shares = [
             WorkerShare(
                 c.key,
@@ -346,7 +347,7 @@ class Dispatcher:
                 self._queue.waiting(c.key) + len(c.later) + self._behind[c.key],
                 cap(c.limits, active, self._most),
                 len(c.site.cache),
-                c.site.cache.stored,
+                c.site.cache.stored(present),
             )
             for c in self._clients.values()
         ]

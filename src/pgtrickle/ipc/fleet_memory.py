@@ -110,7 +110,7 @@ class WorkerShare:
     queued: int
     cap: int
     templates: int = 0  # of it in memory
-    stored: int = 0  # stored templates that it has used
+    stored: int = 0  # templates that it has used and that are still stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 FIRST_OF_USERS = 16384  # the smallest oid of user-defined objects
 _BPCHAR = 1042
+# Types whose values are hashed, others by their texts: bool, integers, text, oid, float4, float8, character, character
+# varying, date, timestamp, timestamptz, numeric, uuid. A hash function of a user-defined type is code of its owner.
+HASHED = frozenset({16, 20, 21, 23, 25, 26, 700, 701, 1042, 1043, 1082, 1114, 1184, 1700, 2950})
 
 _TEXTS = ("text", "character varying")
 _INTEGERS = ("smallint", "integer", "bigint")

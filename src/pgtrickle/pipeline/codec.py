@@ -26,8 +26,6 @@ _COMPARABLE = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIM
 _COMPARABLE |= {18, 19, 17, 2950, 1083, 869, 650, 829, 774, 3220, 5069, 1560, 1562, 3904, 3926, 3912}
 # Types whose text does not depend on DateStyle, IntervalStyle and similar settings. By number: "char", name, uuid.
 UNFORMATTED = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, NUMERIC, 18, 19, 2950}
-# Types with a hash index operator class: also uuid.
-HASHED = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, FLOAT4, FLOAT8, 2950}
 
 
 @dataclass(frozen=True, slots=True)

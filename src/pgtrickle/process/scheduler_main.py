@@ -201,7 +201,7 @@ class SchedulerProcess:
                 return
             if is_changed or is_notified:
                 signal.release()  # the tick handles further notifications, too
-            elif (poll_in := signal.seconds_left(scheduling)) <= 0:
+            elif (poll_in := max(signal.seconds_left(scheduling), debounce_left(begun, now, debounce))) <= 0:
                 return
             else:
                 timeout = min(timeout, poll_in)
@@ -219,7 +219,8 @@ class SchedulerProcess:
                 )
             if self._wake_socket.fileno() in ready:  # a source in another database has changed
                 self._wake_socket.drain()
-                deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
+                earliest = begun + max(SHORTEST_SECONDS, _debounce(scheduling))
+                deadline = min(deadline, max(earliest, time.monotonic()))
 
     def _notified(self, conn: Connection, scheduling: DatabaseScheduler) -> set[str]:
         """The channels of received notifications; each of them requests a tick."""

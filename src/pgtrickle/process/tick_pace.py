@@ -28,7 +28,8 @@ def deadline_after_results(
     """The latest start of the next tick after results of the pipeline have arrived.
 
     `is_due`: tables are known to be due. `is_changed`: stream tables have changed, so their readers may be due.
+    Neither is sooner than the debounce time: such a tick would find the changes that were made meanwhile, too.
     """
     if is_due:
         return min(deadline, now + debounce_left(began, now, debounce))
-    return min(deadline, max(began, now) + SHORTEST_SECONDS) if is_changed else deadline
+    return min(deadline, max(began + debounce, now + SHORTEST_SECONDS)) if is_changed else deadline

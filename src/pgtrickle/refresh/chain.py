@@ -110,7 +110,7 @@ class ChainRefresher(WaveRefresher):
                 if xid - moment.cut.xmax > MAX_BETWEEN:
                     yield None
                     return
-                limits = replace(self.limits, may_try_full=False)
+                limits = replace(self.limits, is_in_chain=True)
                 inner = type(self)(self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs)
                 inner.snapshot_of = self.reader
                 yield inner, replace(moment, cut=moment.cut.with_own(xid))

@@ -40,6 +40,8 @@ SHORTEST_WAIT, LONGEST_GUESS = 5, 20  # refreshes between two tries; the maximum
 DOUBTFUL = 0.3  # x full: below, FULL is hardly cheaper
 SELDOM = 5  # x as many refreshes before FULL is tried, while its cost is known from refreshes in the window
 RARELY = 10  # x as many, if it is doubtful
+IN_CHAIN = 5  # x as many in a chain
+UNKNOWN = 5  # x as many before DIFFERENTIAL is tried, while only its least cost is known
 LEAST_MS = 0.1  # no refresh takes less
 NEAR = 0.8  # x full: above, another FULL costs almost nothing, and is a sample
 
@@ -54,7 +56,7 @@ class Limits:
     prediction_window_s: float = 3600.0
     prediction_min_samples: int = 5
     max_delta_bytes: int = 0  # of a delta; 0: no limit. Checked while it is read
-    may_try_full: bool = True  # false in a chain, which a FULL would leave
+    is_in_chain: bool = False  # a FULL leaves the chain, with the readers of the table
     engine: str = POSTGRES  # of tables without the option
     source_cost_weight: float = 0.0
 
@@ -170,12 +172,15 @@ class Choice:
 
 
 def choose(past: CostHistory, cost_input: CostInput, limits: Limits) -> Choice:
+    full = full_cost(past, cost_input, limits)
     beyond = _beyond_limits(past, cost_input, limits)
     if beyond is not None:
+        if beyond.code is ReasonCode.SLOWER_THAN_FULL and full is not None and _is_doubted(past, cost_input.rows, full):
+            tried = Reason.of(ReasonCode.TRIED_DIFFERENTIAL, times=past.in_row, prediction=beyond)
+            return Choice(DIFFERENTIAL, tried, full_ms=full.ms)
         return Choice(FULL, beyond)
-    if cost_input.untried is not None and (cost_input.untried[0] == DIFFERENTIAL or limits.may_try_full):
+    if cost_input.untried is not None and (cost_input.untried[0] == DIFFERENTIAL or not limits.is_in_chain):
         return Choice(*cost_input.untried)
-    full = full_cost(past, cost_input, limits)
     if full is None:
         return _silent(cost_input, Reason.of(ReasonCode.NO_FULL_KNOWN))
     known = len(past.differential) + len(past.full)
@@ -209,6 +214,17 @@ def _beyond_limits(past: CostHistory, cost_input: CostInput, limits: Limits) -> 
         full_ms = round(cost_input.last_full_ms)
         return Reason.of(ReasonCode.SLOWER_THAN_FULL, rows=rows, least_ms=round(least), full_ms=full_ms)
     return None
+
+
+def _is_doubted(past: CostHistory, rows: int, full: Estimate) -> bool:
+    """Whether to measure what so many changes take. Their least cost is an assumption about the machine."""
+    if past.latest != FULL:
+        return False
+    alike = as_large(past.differential, rows)
+    if alike and alike[-1].ms < (1 - BAND) * full.ms:  # the latest try was faster: try again
+        return True
+    expected = max([rows * CHANGE_MS, *(s.ms for s in alike)])
+    return past.in_row >= UNKNOWN * _wait(expected, full.ms)
 
 
 def _silent(cost_input: CostInput, why: Reason) -> Choice:
@@ -251,7 +267,7 @@ def _compared(
     if is_full and _may_try_differential(past, cost_input, differential, full):
         tried = Reason.of(ReasonCode.TRIED_DIFFERENTIAL, times=past.in_row, prediction=numbers)
         return Choice(DIFFERENTIAL, tried)
-    if not is_full and limits.may_try_full and _may_try_full(past, cost_input, limits, differential, full):
+    if not is_full and _may_try_full(past, cost_input, limits, differential, full):
         return Choice(FULL, Reason.of(ReasonCode.TRIED_FULL, times=past.in_row, prediction=numbers))
     return Choice(FULL if is_full else DIFFERENTIAL, numbers)
 
@@ -262,7 +278,7 @@ def _may_try_differential(past: CostHistory, cost_input: CostInput, differential
     alike = as_large(past.differential, cost_input.rows)
     if alike and alike[-1].ms < (1 - BAND) * full.ms:  # the latest try was faster: try again
         return True
-    wait = max(SHORTEST_WAIT, ceil((differential.ms / full.ms - 1) / PRICE))
+    wait = _wait(differential.ms, full.ms)
     return past.in_row >= (wait if differential.is_measured else min(wait, LONGEST_GUESS))
 
 
@@ -276,12 +292,19 @@ def _may_try_full(
     known = sum(s.kind == FULL and s.at >= cost_input.now - limits.prediction_window_s for s in past.full)
     if known and known < ENOUGH_ALIKE and differential.is_measured and differential.ms > NEAR * full.ms:
         return True
-    wait = max(SHORTEST_WAIT, ceil((full.ms / max(differential.ms, LEAST_MS) - 1) / PRICE))
+    wait = _wait(full.ms, max(differential.ms, LEAST_MS))
     if known:
         wait *= SELDOM
     if differential.ms < DOUBTFUL * full.ms:
         wait *= RARELY
+    if limits.is_in_chain:
+        wait *= IN_CHAIN
     return past.in_row >= wait
+
+
+def _wait(tried_ms: float, usual_ms: float) -> int:
+    """Refreshes of the usual mode before the other one is tried, so that tries add at most PRICE to the cost of all."""
+    return max(SHORTEST_WAIT, ceil((tried_ms / usual_ms - 1) / PRICE))
 
 
 # -- estimates

@@ -130,12 +130,13 @@ def stage_load(
     pgt_id = planned.table.pgt_id
     if reader is writer and planned.place is None:
         return _staged_by_writer(writer, planned)
-    begun = time.perf_counter()
+    begun, is_cold = time.perf_counter(), not engine.is_warm(bulk=True)
     stage: str | None = None
     if planned.place is None:  # executors would read as us
         stage = stage_by_executors(reader, writer, engine, planned.table, planned.compiled, at_least_bytes=bulk_bytes)
     if stage is not None:
         planned.timings.add("executors", (time.perf_counter() - begun) * 1000)
+        planned.timings.is_cold |= is_cold
     elif reader is writer:  # one session cannot run two COPY statements at the same time
         stage = stage_arrow(writer, bags.LOAD_COLUMNS, list(_batches(reader, planned)), pgt_id=pgt_id)
     else:

@@ -60,7 +60,7 @@ def delta_on_spark(
     changes = query.changes.of(changed)
     if changes is None:
         return Unchanged()
-    planned.timings.is_cold |= not engine.has_bulk_session
+    planned.timings.is_cold |= not engine.is_warm(bulk=True)
     with timed(planned, "open"):
         inputs = opened_inputs(store, query, place)
     starts = {name: since(query.inputs[name]) for name in changed}

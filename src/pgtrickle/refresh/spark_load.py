@@ -99,7 +99,7 @@ def stage_on_spark(
     """
     from pgtrickle.pipeline.engine import evaluate
 
-    planned.timings.is_cold |= not engine.has_bulk_session
+    planned.timings.is_cold |= not engine.is_warm(bulk=True)
     with timed(planned, "open"):
         inputs = opened_inputs(store, query, place)
     stage = claim_stage(reader, planned.table.pgt_id)

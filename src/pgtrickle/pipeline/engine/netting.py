@@ -32,8 +32,8 @@ class SignedRows:
 class NettingResult:
     """The net delta of one stream table, or why the Spark job failed.
 
-    `part`: the name of this step in timings. `tables`: how many tables the time was spent for. `is_cold`: Spark had no
-    session for small jobs before.
+    `part`: the name of this step in timings. `tables`: how many tables the time was spent for. `is_cold`: a session of
+    Spark had its first job meanwhile, this one or one that it had to wait for.
     """
 
     delta: Delta | PgtrickleError
@@ -67,7 +67,7 @@ def _net_in_worker(small: SignedRows, rows: DeltaRows) -> NettingResult:
 
 
 def _net_on_spark(engine: SparkEngine, large: Sequence[SignedRows]) -> list[NettingResult]:
-    begun, is_cold = time.perf_counter(), not engine.has_small_session
+    begun, cold_jobs = time.perf_counter(), engine.cold_jobs
     deltas: Sequence[Delta | PgtrickleError]
     try:
         # Another worker uses the slot while this one waits for Spark.
@@ -76,4 +76,5 @@ def _net_on_spark(engine: SparkEngine, large: Sequence[SignedRows]) -> list[Nett
     except PgtrickleError as error:
         deltas = [error] * len(large)
     ms = (time.perf_counter() - begun) * 1000
+    is_cold = engine.cold_jobs != cold_jobs
     return [NettingResult(delta, "spark", ms, len(large), is_cold) for delta in deltas]

@@ -93,6 +93,7 @@ class SparkEngine:
         self._remote = remote
         self._lock = threading.Lock()
         self._sessions: dict[bool, SparkSession] = {}  # key: whether it is the bulk session
+        self._warm: dict[bool, SparkSession] = {}  # those in which a job has completed
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spark")
         self._gather = Batcher(self._run, SIDE_BY_SIDE, EngineLostError)
         self.announced = self._gather.announce  # a caller will call run() inside this block
@@ -100,6 +101,9 @@ class SparkEngine:
         # Around run(): the caller's worker slot is free for others meanwhile. The dispatcher sets it.
         self.slot_lent: Callable[[], AbstractContextManager[None]] = nullcontext
         self.jobs = 0
+        # How many cold jobs have begun, and have ended: those of a session that was not warm. Who waited for a job
+        # while this number changed has waited for the start of Spark, too: by its own job, or one of the same batch.
+        self.cold_jobs = 0
         self.calls = CallWatch(self._cut_off)
 
     def run(self, items: Sequence[WorkItem]) -> Sequence[Delta]:
@@ -151,21 +155,18 @@ class SparkEngine:
             self.jobs += 1
             try:
                 load = bulk.BulkLoad(source, target, statements, columns, stage)
-                bulk.run(self._connected(bulk=True), load)
+                with self._session(bulk=True) as session:
+                    bulk.run(session, load)
             except PySparkException as error:
                 if (ours := reported(str(error))) is not None:
                     raise ours from error
                 raise
 
-    @property
-    def has_small_session(self) -> bool:
-        """Whether a job of small changes starts at once: otherwise it waits until Spark answers."""
-        return False in self._sessions
-
-    @property
-    def has_bulk_session(self) -> bool:
-        """Whether the bulk session was used before: its first use generates much code."""
-        return True in self._sessions
+    def is_warm(self, *, bulk: bool) -> bool:
+        """Whether a job has completed in the session. The first one waits until Spark answers, and generates much
+        code."""
+        session = self._sessions.get(bulk)
+        return session is not None and self._warm.get(bulk) is session
 
     @contextmanager
     def bulk_session(self) -> Iterator[SparkSession]:
@@ -175,7 +176,8 @@ class SparkEngine:
         with self._errors():
             self.jobs += 1
             try:
-                yield self._connected(bulk=True)
+                with self._session(bulk=True) as session:
+                    yield session
             except PySparkException as error:
                 if (ours := reported(str(error))) is not None:
                     raise ours from error
@@ -185,8 +187,8 @@ class SparkEngine:
         """The smallest job with Arrow as input and rows as output: the baseline of the latency benchmark."""
         import pyarrow as pa
 
-        with self._errors():
-            self._frame(pa.table({"w": pa.array([1], pa.int64())})).select("w").collect()
+        with self._errors(), self._session(bulk=False) as session:
+            _frame(session, pa.table({"w": pa.array([1], pa.int64())})).select("w").collect()
 
     def warm_up(self, jobs: int) -> Iterator[int]:
         """The first hundred jobs of a JVM are slow; yields after each so that a caller can show progress."""
@@ -215,9 +217,13 @@ class SparkEngine:
         )
         delta_rows, overflow = combine([item.delta_rows for item in items], slots)
         is_bulk = len(items) == 1 and len(delta_rows) > BATCH_ROWS
-        with self._errors(), nullcontext() if is_bulk else self.calls.watched():
+        with (
+            self._errors(),
+            nullcontext() if is_bulk else self.calls.watched(),
+            self._session(bulk=is_bulk) as session,
+        ):
             self.jobs += 1
-            net = _net(self._frame(delta_rows, bulk=is_bulk), slots)
+            net = _net(_frame(session, delta_rows), slots)
             if is_bulk:
                 table = net.toArrow()
                 return [overflow.back(0, _typed(slots, [table.column(n).to_pylist() for n in result_names(slots)]))]
@@ -228,8 +234,17 @@ class SparkEngine:
             split[row[0]].append(row)
         return [overflow.back(number, _delta(slots, rows)) for number, rows in enumerate(split)]
 
-    def _frame(self, table: pa.Table, *, bulk: bool = False) -> DataFrame:
-        return self._connected(bulk=bulk).createDataFrame(table).coalesce(1)
+    @contextmanager
+    def _session(self, *, bulk: bool) -> Iterator[SparkSession]:
+        """For one job."""
+        is_cold = not self.is_warm(bulk=bulk)
+        self.cold_jobs += is_cold
+        try:
+            session = self._connected(bulk=bulk)
+            yield session
+            self._warm[bulk] = session
+        finally:
+            self.cold_jobs += is_cold
 
     def _connected(self, *, bulk: bool) -> SparkSession:
         with self._lock:
@@ -257,7 +272,7 @@ class SparkEngine:
     def _discard(self) -> None:
         """The next call connects again. An open client would call the dead server when the process ends."""
         with self._lock:
-            sessions, self._sessions = self._sessions, {}
+            sessions, self._sessions, self._warm = self._sessions, {}, {}
         for session in sessions.values():
             _close(session)
 
@@ -287,6 +302,10 @@ class SparkEngine:
                 raise InvariantError(f"Spark refused the plan: {_first_line(error)}") from error
             self._discard()
             raise EngineLostError(f"Spark did not finish the job: {_first_line(error)}") from error
+
+
+def _frame(session: SparkSession, table: pa.Table) -> DataFrame:
+    return session.createDataFrame(table).coalesce(1)
 
 
 def _cores(session: SparkSession) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.pipeline.codec import HASHED, texts
+from pgtrickle.model.texts import HASHED
+from pgtrickle.pipeline.codec import texts
 from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import general, recursion
 from pgtrickle.pipeline.differentiate.linear import ChangedSource, W

@@ -131,13 +131,19 @@ COMMENT ON FUNCTION pgtrickle.cache_stats() IS
 -- SECURITY DEFINER to write the event. Executable by all roles with USAGE: it only causes templates to be compiled again.
 CREATE OR REPLACE FUNCTION pgtrickle.clear_caches() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own bigint;
 BEGIN
     PERFORM pgtrickle._require_primary();
+    SELECT (r.state #>> '{cache,own}')::bigint INTO own
+    FROM pgtrickle._runtime() AS r
+    JOIN pgtrickle.pgt_runtime AS p ON NOT EXISTS (SELECT FROM pgtrickle.pgt_events AS e WHERE e.what = 'clear_caches' AND e.at > p.updated_at);
     PERFORM pgtrickle._wake('clear_caches');
-    RETURN coalesce((SELECT (r.state #>> '{cache,own}')::bigint FROM pgtrickle._runtime() AS r), 0);
+    RETURN coalesce(own, 0);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.clear_caches() IS
 'Removes the compiled templates of this database: those in the memory of the pipeline, and the stored ones that this database has used since the pipeline '
-'started. The next refresh of each stream table compiles it again; other databases keep theirs in memory. It happens at the next tick after the commit. '
-'Returns the number of entries of both kinds, as the control plane last published it; 0 while no scheduler is connected.';
+'started and that are still there. The next refresh of each stream table compiles it again; other databases keep theirs in memory. It happens at the next '
+'tick after the commit. Returns the number of entries of both kinds that are there to be removed, at most a few seconds old; 0 while no scheduler is '
+'connected, and when a call before this one has removed them or is about to.';
