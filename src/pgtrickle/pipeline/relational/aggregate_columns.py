@@ -9,6 +9,7 @@ from pgtrickle.pipeline.expressions.failures import inexact
 from pgtrickle.pipeline.expressions.nodes import Constant, Node, Reference
 from pgtrickle.pipeline.expressions.translate import column, key, native
 from pgtrickle.pipeline.expressions.types import TEXT, Column, Functions, spark_type
+from pgtrickle.pipeline.relational import integer_sums
 from pgtrickle.pipeline.relational.algebra import AggregateCall, SortKey
 from pgtrickle.pipeline.relational.sort_columns import sort_value
 
@@ -34,6 +35,8 @@ def parts(
     if call.where is not None:
         value = f.when(column(call.where), value)
     if target.type.name == "numeric":
+        if keep is None and target.scale_name is None and (total := integer_sums.total(f, call)) is not None:
+            return [total.cast(target.type.decimal)]
         return _numeric(f, target, call, value, scale, wrap)
     match call.name:
         case "sum":
