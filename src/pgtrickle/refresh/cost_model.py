@@ -177,7 +177,7 @@ def choose(past: CostHistory, cost_input: CostInput, limits: Limits) -> Choice:
     if beyond is not None:
         if beyond.code is ReasonCode.SLOWER_THAN_FULL and full is not None and _is_doubted(past, cost_input.rows, full):
             tried = Reason.of(ReasonCode.TRIED_DIFFERENTIAL, times=past.in_row, prediction=beyond)
-            return Choice(DIFFERENTIAL, tried, full_ms=full.ms)
+            return Choice(DIFFERENTIAL, tried)
         return Choice(FULL, beyond)
     if cost_input.untried is not None and (cost_input.untried[0] == DIFFERENTIAL or not limits.is_in_chain):
         return Choice(*cost_input.untried)
