@@ -67,6 +67,9 @@ def _signatures(entry: Entry) -> Iterator[tuple[Kind, ...]]:
         for kind in KINDS["opaque"]:
             yield (*others, *(kind for _ in same))
         return
+    if entry.name == "scale_histogram":  # of numerics with a declared scale
+        chosen = [tuple(kind for kind in KINDS["numeric"] if kind.type.fixed and kind.type.scale <= 3)]
+        assert chosen[0]
     yield from itertools.product(*chosen)
 
 
@@ -97,6 +100,8 @@ def texts_of(entry: Entry) -> Iterator[str]:
     elif name == "CASE":
         yield f"CASE WHEN {a} THEN {b} ELSE {c} END"
         yield f"CASE WHEN {a} THEN {b} END"
+    elif name == "scale_histogram":
+        yield f"('1e' || 12 * pg_catalog.scale({a}))::numeric"
     elif entry.kind == "operator" or name in ("AND", "OR"):
         yield f"({a} {name} {b})"
     elif name in ("round", "trunc") and entry.parameter is not None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from pgtrickle.pipeline.expressions import comparisons, division, numbers, texts, time_bins, time_texts, times
 from pgtrickle.pipeline.expressions.entries import Entry
-from pgtrickle.pipeline.expressions.types import FLOATS, INTEGERS, ORDERED, TEXTS, TIMES
+from pgtrickle.pipeline.expressions.types import FLOATS, INTEGERS, ORDERED, SCALE_HISTOGRAM, TEXTS, TIMES
 
 ROUND_DIGITS = tuple(range(-6, 19))
 TYPES = (*ORDERED, "opaque")
@@ -111,6 +111,9 @@ def _numerics() -> Iterator[Entry]:
     yield Entry("operator", "-", one, "numeric", numbers.numeric_negated, same, own)
     yield Entry("function", "abs", one, "numeric", numbers.numeric_absolute, same, own, repeats=True)
     yield Entry("function", "sign", one, "numeric", numbers.numeric_sign, whole, repeats=True)
+    yield Entry("function", "scale", one, "int4", numbers.display_scale, repeats=True)
+    histogram, note = numbers.scale_histogram, "('1e' || 12 * scale(...))::numeric, in states of groups"
+    yield Entry("function", SCALE_HISTOGRAM, one, "numeric", histogram, numbers.histogram_shape, note=note)
     yield Entry("function", "floor", one, "numeric", numbers.numeric_floor, whole, may_fail=True)
     yield Entry("function", "ceil", one, "numeric", numbers.numeric_ceil, whole, may_fail=True)
     for name in ("round", "trunc"):

@@ -12,7 +12,16 @@ from decimal import Decimal
 
 from pgtrickle.errors import SparkUnsupportedError
 from pgtrickle.pipeline.expressions.failures import DIVISION_BY_ZERO, OUT_OF_RANGE, inexact, refused
-from pgtrickle.pipeline.expressions.types import MOST_DIGITS, SCALE, WHOLE, Column, Functions, PgType, spark_type
+from pgtrickle.pipeline.expressions.types import (
+    DIGITS_OF_A_SCALE,
+    MOST_DIGITS,
+    SCALE,
+    WHOLE,
+    Column,
+    Functions,
+    PgType,
+    spark_type,
+)
 from pgtrickle.pipeline.expressions.values import Build, Value, bind, scale
 
 INT_OPERATORS: dict[str, Build] = {
@@ -152,6 +161,24 @@ def numeric_ceil(f: Functions, a: Sequence[Value], t: PgType) -> Column:
 def numeric_sign(f: Functions, a: Sequence[Value], t: PgType) -> Column:
     x = a[0].column
     return f.when(x > 0, f.lit(1)).when(x < 0, f.lit(-1)).when(x == 0, f.lit(0)).cast(t.decimal)
+
+
+def display_scale(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
+    return f.when(a[0].column.isNotNull(), scale(f, a[0]).cast("int"))
+
+
+def histogram_shape(types: Sequence[PgType]) -> PgType:
+    (type_,) = types
+    zeros = DIGITS_OF_A_SCALE * type_.scale
+    if not type_.fixed or zeros >= MOST_DIGITS:
+        raise SparkUnsupportedError("the histogram of scales of a numeric without a declared scale")
+    return _numeric(zeros + 1, 0, True)
+
+
+def scale_histogram(f: Functions, a: Sequence[Value], t: PgType) -> Column:
+    """10^(12 x scale) of each value."""
+    power = Decimal(10) ** (DIGITS_OF_A_SCALE * a[0].type.scale)
+    return f.when(a[0].column.isNotNull(), f.lit(power)).cast(t.decimal)
 
 
 def numeric_text(f: Functions, value: Value) -> Column:

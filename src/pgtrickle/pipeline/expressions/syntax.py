@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pgtrickle.errors import DefinitionError, SparkUnsupportedError
-from pgtrickle.pipeline.expressions.types import NUMERIC, PgType, numeric
+from pgtrickle.pipeline.expressions.types import DIGITS_OF_A_SCALE, NUMERIC, SCALE_HISTOGRAM, PgType, numeric
 
 OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -86,9 +86,39 @@ def parse(sql: str) -> exp.Expr:
     if ambiguous := _AMBIGUOUS.search(sql):
         raise SparkUnsupportedError(ambiguous[0])
     try:
-        return sqlglot.parse_one(sql, read="postgres")
+        tree = sqlglot.parse_one(sql, read="postgres")
     except SqlglotError as error:
         raise DefinitionError(f"an expression could not be parsed: {str(error).splitlines()[0]}") from error
+    return tree.transform(_without_schema, copy=False).transform(_with_histogram, copy=False)
+
+
+def _without_schema(tree: exp.Expr) -> exp.Expr:
+    """Statements of states qualify functions, which PostgreSQL does not print."""
+    if isinstance(tree, exp.Dot) and isinstance(tree.this, exp.Identifier) and isinstance(tree.expression, exp.Func):
+        return tree.expression if tree.this.this == "pg_catalog" else tree
+    return tree
+
+
+def _with_histogram(tree: exp.Expr) -> exp.Expr:
+    """The histogram of scales as one function."""
+    if not isinstance(tree, exp.Cast) or not _is_numeric(tree.to):
+        return tree
+    power = tree.this.unnest()
+    digits = power.expression.unnest() if isinstance(power, exp.DPipe) and _is_ten_to_the(power.this) else None
+    if not isinstance(digits, exp.Mul) or integer(digits.this) != DIGITS_OF_A_SCALE:
+        return tree
+    scale = digits.expression
+    if not isinstance(scale, exp.Anonymous) or scale.this != "scale":
+        return tree
+    return exp.Anonymous(this=SCALE_HISTOGRAM, expressions=scale.expressions)
+
+
+def _is_ten_to_the(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Literal) and tree.is_string and tree.this == "1e"
+
+
+def _is_numeric(type_: exp.DataType) -> bool:
+    return type_.this == exp.DType.DECIMAL and not type_.expressions
 
 
 def call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:

@@ -30,6 +30,8 @@ ORDERED = ("bool", *NUMBERS, *TEXTS, *TIMES, "bytea", "uuid")
 
 MOST_DIGITS, SCALE = codec.PRECISION, codec.SCALE
 WHOLE = MOST_DIGITS - SCALE
+# The histogram of scales in states of groups (`plan/measures.py`): its name as a function, and digits for each scale.
+SCALE_HISTOGRAM, DIGITS_OF_A_SCALE = "scale_histogram", 12
 
 DATE_INFINITY, DATE_MINUS_INFINITY = 2**31 - 1, -(2**31)
 INFINITY, MINUS_INFINITY = 2**63 - 1, -(2**63)
