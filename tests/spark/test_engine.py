@@ -26,6 +26,9 @@ QUERIES = {
     "rows": "SELECT id, amount, at FROM sale WHERE amount > 100",
     "groups": "SELECT c.region, count(*) AS n, sum(s.amount) AS total, max(s.at) AS last "
     "FROM sale s JOIN customer c ON c.id = s.customer_id GROUP BY c.region",
+    # Numerics whose scale PostgreSQL does not know: states count the values of each.
+    "scales": "SELECT EXTRACT(year FROM c.since) AS year, sum(CASE WHEN s.id % 2 = 0 THEN s.amount * 1.5 ELSE 0 END) "
+    "AS n FROM sale s JOIN customer c ON c.id = s.customer_id GROUP BY EXTRACT(year FROM c.since)",
     "outer_join": "SELECT c.id, c.since, s.amount FROM customer c "
     "LEFT JOIN sale s ON s.customer_id = c.id AND s.id < 100",
     "unmatched": "SELECT id FROM customer c WHERE NOT EXISTS (SELECT FROM sale s WHERE s.customer_id = c.id)",
