@@ -40,6 +40,9 @@ class Field:
         self.arena = arena
         self.trial = arena._enter(Attempt("swaps", "all of this module", ()), 1)
         self.mallory = self.trial.conn
+        # Others are not refreshed in between: of these tables one fails, and is tried again from time to time.
+        for (name,) in arena.admin("SELECT pgt_name FROM pgtrickle.pgt_stream_tables WHERE pgt_schema = 'reports'"):
+            arena.admin("SELECT pgtrickle.suspend_stream_table(%s)", f"reports.{name}")
         for text in (
             TRIGGER,
             hostile("called", "int", "int", "1", "STABLE"),
@@ -255,7 +258,7 @@ def test_what_is_verified_is_held(field: Field, monkeypatch: pytest.MonkeyPatch)
     from pgtrickle.maintain import verify
 
     swapped: list[str | None] = []
-    calls = before(monkeypatch, verify, "_compare", lambda: swapped.append(field.swap(view)))
+    calls = before(monkeypatch, verify, "compare", lambda: swapped.append(field.swap(view)))
     (result,) = verify_tables(field.arena.line_dsn, ["evil_1.st"], timeout_seconds=5)
     assert (calls, swapped, result.ok) == ([1], ["55P03"], True)
     assert field.swap(view) is None

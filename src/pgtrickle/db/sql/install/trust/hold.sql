@@ -54,6 +54,14 @@ DECLARE
         WHERE d.pgt_id = ANY (ids) AND d.source_schema IS NOT NULL AND pgtrickle._is_replaceable(d.source_relid)
           AND to_regclass(format('%I.%I', d.source_schema, d.source_name)) = d.source_relid::regclass);
 BEGIN
+    -- A session learns what others have committed when it takes a lock that it does not hold yet; until then it would look names up in its
+    -- caches, while the statement of the refresh may run in a session that knows more. The error releases the lock, for the next call.
+    BEGIN
+        LOCK TABLE ONLY pgtrickle.pgt_names IN ROW SHARE MODE;
+        RAISE SQLSTATE 'PTREL';
+    EXCEPTION WHEN SQLSTATE 'PTREL' THEN
+        NULL;
+    END;
     IF relations IS NOT NULL THEN
         BEGIN
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', relations);
