@@ -41,7 +41,7 @@ HARMLESS = """
     ALTER TABLE named ALTER name SET STATISTICS 50;
     ALTER TABLE named ALTER name DROP NOT NULL;
     CREATE INDEX ON named (name);
-    CREATE STATISTICS of_named ON name, price FROM named;
+    DROP STATISTICS IF EXISTS of_named; CREATE STATISTICS of_named ON name, price FROM named;
     GRANT SELECT (price) ON named TO PUBLIC;
     COMMENT ON COLUMN named.price IS 'a comment';
     ALTER TABLE named RENAME price TO z; ALTER TABLE named RENAME z TO price

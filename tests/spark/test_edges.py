@@ -181,7 +181,7 @@ def test_rows_of_one_identity_stay_apart(line: Line, monkeypatch: pytest.MonkeyP
     """Every row and group collides with every other one; each is still found by its columns."""
     for module in ("apply.target", "apply.groups", "apply.topk", "refresh.recompute"):
         monkeypatch.setattr(f"pgtrickle.{module}.text_hash", lambda _text: "7::int8")
-    monkeypatch.setattr(Target, "identity", lambda _self, _values, _text: "7::int8")
+    monkeypatch.setattr(Target, "identity", lambda _self, _values, _text, _texts=None: "7::int8")
     if not small:
         monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     line.sql("CREATE TABLE a (k int, v int, t text)")

@@ -61,7 +61,7 @@ def storable(expression: str, types: Mapping[str, str]) -> Storable | None:
     try:
         reader = _Reader(expression, types)
         reader.expression()
-    except DefinitionError:
+    except (DefinitionError, _RefusedError):
         return None
     if not reader.is_at_end or len(reader.columns) != 1:
         return None
@@ -71,7 +71,7 @@ def storable(expression: str, types: Mapping[str, str]) -> Storable | None:
     return Storable(column, f'SELECT {expression} FROM (SELECT {sample} AS "{quoted}") AS t')
 
 
-class _RefusedError(DefinitionError):
+class _RefusedError(Exception):
     """It is not on the lists."""
 
 
