@@ -26,6 +26,7 @@ from pathlib import Path
 
 import psycopg
 from common.harness import Bench, bench, note, percentile, report
+from common.ways import advance_replicas
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgtrickle.capture.trim import trim_all
@@ -167,8 +168,11 @@ def define(line: Bench, engine: str) -> float:
     return taken
 
 
-def tidy(line: Bench, others: Sequence[Bench]) -> None:
-    """What the schedulers of the three databases do in the background."""
+def tidy(line: Bench, others: Sequence[Bench], remote: Bench | None) -> None:
+    """What happens in the background, between refreshes: replicas advance, buffers are trimmed."""
+    if remote is not None:
+        for other in others:
+            advance_replicas(other, remote.plane.worker.replicas)
     line.plane.tidy()
     line.plane.finish_tidying(60)
     for other in others:
@@ -224,7 +228,7 @@ def run(args: argparse.Namespace, root: Path) -> None:
                 for kind, seconds in taken.items():
                     times[kind].append(seconds * 1000)
             note(", ".join(f"{kind} {seconds * 1000:.0f} ms" for kind, seconds in taken.items()))
-            tidy(line, (orders, customers))
+            tidy(line, (orders, customers), remote)
         if remote is not None:
             figures |= storage(line, remote, root, args.readers)
         for other in (orders, customers, *([remote] if remote is not None else [])):

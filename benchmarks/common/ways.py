@@ -19,7 +19,7 @@ from common.harness import Bench, note
 from pgtrickle.db.connect import connect
 from pgtrickle.errors import ReplicaUnavailableError
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.replica import ReplicaNeed
+from pgtrickle.replica import ReplicaNeed, ReplicaStore
 
 FULL, DIFFERENTIAL, POSTGRES, SPARK = "FULL", "DIFFERENTIAL", "postgres", "spark"
 LOADED_S = 900.0
@@ -164,9 +164,9 @@ def build_replicas(line: Bench, tables: Sequence[str]) -> None:
             note(f"replica of {table}: {version.bytes / 1e6:.0f} MB in {time.perf_counter() - begun:.1f} s")
 
 
-def advance_replicas(line: Bench) -> None:
-    """What is due, now: not beside a refresh that is measured."""
-    store = line.plane.worker.replicas
+def advance_replicas(line: Bench, store: ReplicaStore | None = None) -> None:
+    """What is due, now: not beside a refresh that is measured. `store`: that of another database, which reads them."""
+    store = store or line.plane.worker.replicas
     assert store is not None
     until = time.monotonic() + LOADED_S
     with connect(line.dsn, role="replica", autocommit=True) as conn:

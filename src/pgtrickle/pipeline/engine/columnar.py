@@ -173,7 +173,7 @@ def changed(base: DataFrame, netted: DataFrame, shape: Shape) -> DataFrame:
     identity = shape.identity
     renamed = [_exact(c).alias(f"k{i}") for i, c in enumerate(identity)]
     deleted = f.broadcast(deletions.select(*renamed, f.col(WEIGHT).alias("k")))
-    same = _all([_exact(c).eqNullSafe(f.col(f"k{i}")) for i, c in enumerate(identity)])
+    same = _same_row(shape)
     kept = base.join(deleted, same, "left_anti")
     if not shape.key:
         kept = kept.unionByName(_copies_left(base.join(deleted, same, "inner"), shape))
@@ -229,7 +229,7 @@ def files_with(
     read = scan(spark, uris, [(c.physical, c.ddl) for c in identity], with_file=True)
     rows = read.select(*(f.col(f"`{c.physical}`").alias(c.name) for c in identity), f.col(f"`{FILE}`").alias("file"))
     deleted = netted.where(f.col(WEIGHT) < 0).select(*(_exact(c).alias(f"k{i}") for i, c in enumerate(identity)))
-    same = _all([_exact(c).eqNullSafe(f.col(f"k{i}")) for i, c in enumerate(identity)])
+    same = _same_row(shape)
     return {row[0] for row in rows.join(f.broadcast(deleted), same, "left_semi").select("file").distinct().collect()}
 
 
@@ -248,6 +248,13 @@ def difference(left: DataFrame, right: DataFrame, shape: Shape) -> tuple[int, in
 
 def _exact(column: StoredAs) -> Column:
     return f.col(column.name).cast("string") if column.ddl in _FLOATS else f.col(column.name)
+
+
+def _same_row(shape: Shape) -> Column:
+    """Whether a row has the identity k0, k1, ... Columns of a key are never NULL, and Spark joins by `=` with less
+    memory and time than by `<=>`."""
+    pairs = [(_exact(c), f.col(f"k{i}")) for i, c in enumerate(shape.identity)]
+    return _all([one == other if shape.key else one.eqNullSafe(other) for one, other in pairs])
 
 
 def _all(conditions: Sequence[Column]) -> Column:
